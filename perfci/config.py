@@ -1,0 +1,246 @@
+"""`perfci.toml`: read once, checked whole, never changed.
+
+Standard library only, since a node reads its suites from the same file. Every setting has a default; a
+misspelt one is an error that names the nearest right one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import shlex
+import tomllib
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from perfci.errors import SettingsError
+
+FILE_NAME = "perfci.toml"
+T = TypeVar("T")
+
+RESULTS = ("pytest-benchmark",)
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What is put under perfci. Commands run in a checkout of one commit."""
+
+    name: str
+    repo: str  # a path (relative to perfci.toml) or a URL that git can fetch
+    run: str  # e.g. "pytest benchmarks"
+    paths: tuple[str, ...] = ()  # what of the repository matters; empty: all of it
+    branch: str = "main"
+    environment: str = ""  # a pip requirements or lock file inside the repository; empty: the runner's own
+    build: str = ""
+    results: str = "pytest-benchmark"
+    runs: int = 3  # fresh processes a commit and night
+    timeout_s: float = 1800.0  # of one process, and of the build
+
+    def __post_init__(self) -> None:
+        where = f"suite.{self.name}"
+        _check_name(where, self.name)
+        for key in ("repo", "run", "branch"):
+            if not getattr(self, key).strip():
+                raise SettingsError(f"{where}.{key} is empty", next_step="give it a value")
+        if self.results not in RESULTS:
+            raise SettingsError(f"{where}.results = {self.results!r}", next_step=f"use one of {', '.join(RESULTS)}")
+        if not 1 <= self.runs <= 100:
+            raise SettingsError(f"{where}.runs = {self.runs}", next_step="use 1 to 100 processes")
+        if not 1 <= self.timeout_s <= 86400:
+            raise SettingsError(f"{where}.timeout_s = {self.timeout_s}", next_step="use 1 to 86400 seconds")
+        for key in ("run", "build"):
+            _check_command(f"{where}.{key}", getattr(self, key))
+        for path in (*self.paths, self.environment):
+            if path.startswith("/") or ".." in Path(path).parts:
+                raise SettingsError(f"{where} names {path!r}", next_step="use a path inside the repository")
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareRule:
+    """How a class of device is reached. `match` is part of the device's model name, e.g. "H200"."""
+
+    name: str
+    match: str = ""
+    queue: str = ""  # Airflow queue; empty: the default one
+    launch: str = "{cmd}"  # wraps every command, e.g. "srun --gpus=1 {cmd}"
+    price_per_hour: float | None = None  # US dollars for all its devices together
+
+    def __post_init__(self) -> None:
+        _check_name(f"hardware.{self.name}", self.name)
+        if self.launch.count("{cmd}") != 1:
+            raise SettingsError(
+                f"hardware.{self.name}.launch = {self.launch!r}", next_step="write {cmd} once, where the command goes"
+            )
+        if self.price_per_hour is not None and self.price_per_hour < 0:
+            raise SettingsError(f"hardware.{self.name}.price_per_hour = {self.price_per_hour}", next_step="use 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where state lives, and how the embedded services run."""
+
+    state: str = ".perfci"
+    database: str = ""  # SQLAlchemy URL; empty: SQLite in the state folder; PERFCI_DATABASE_URL goes first
+    schedule: str = "0 2 * * *"  # cron, of the nightly
+    timezone: str = "UTC"
+    airflow_port: int = 8080
+    dashboard_port: int = 8501
+    executor: str = ""  # Airflow executor of measuring tasks; empty: the scheduler's own
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is worth a person's attention. Fractions, not per cent."""
+
+    relevance: float = 0.01  # a change smaller than this is reported, but alerts nobody
+    # 8 points before a first alarm: with fewer, a 4-sigma rule on normal noise alarms too often.
+    minimum_history: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.relevance < 1:
+            raise SettingsError(f"policy.relevance = {self.relevance}", next_step="use a fraction between 0 and 1")
+        if self.minimum_history < 2:
+            raise SettingsError(f"policy.minimum_history = {self.minimum_history}", next_step="use 2 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`root` is the folder of perfci.toml."""
+
+    root: Path
+    suites: Mapping[str, Suite] = field(default_factory=dict)
+    hardware: Mapping[str, HardwareRule] = field(default_factory=dict)
+    service: Service = Service()
+    policy: Policy = Policy()
+
+    @property
+    def state(self) -> Path:
+        return self.root / self.service.state
+
+    @property
+    def database_url(self) -> str:
+        default = f"sqlite:///{self.state / 'perfci.db'}"
+        return os.environ.get("PERFCI_DATABASE_URL") or self.service.database or default
+
+    @property
+    def incoming(self) -> Path:
+        """Results that wait to be ingested; a file lies here until the database has it."""
+        return self.state / "incoming"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.state / "artifacts"
+
+    @property
+    def cache(self) -> Path:
+        """Mirrors, environments and builds: may be deleted at any time."""
+        return self.state / "cache"
+
+    @property
+    def worktrees(self) -> Path:
+        return self.state / "worktrees"
+
+    def suite(self, name: str) -> Suite:
+        return _named("suite", name, self.suites)
+
+    def repository(self, suite: Suite) -> str:
+        """A URL as it stands; a path made absolute against perfci.toml."""
+        if "://" in suite.repo or (":" in suite.repo and not Path(suite.repo).exists()):
+            return suite.repo
+        return str((self.root / Path(suite.repo).expanduser()).resolve())
+
+
+def find(start: Path) -> Path:
+    """perfci.toml in `start` or the nearest folder above it."""
+    if explicit := os.environ.get("PERFCI_CONFIG"):
+        return Path(explicit).resolve()
+    for folder in (start, *start.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    raise SettingsError(f"no {FILE_NAME} in {start} or above it", next_step="go to a folder that has one, or write one")
+
+
+def load(path: Path) -> Settings:
+    """Raises SettingsError for a file that is missing, no TOML, or has a key or value perfci does not know."""
+    try:
+        body = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}", next_step=f"name a readable {FILE_NAME}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {error}", next_step="mend the file") from error
+    _check_keys(str(path), body, {"suite", "hardware", "service", "policy"})
+    return Settings(
+        root=path.resolve().parent,
+        suites={name: _build(Suite, f"suite.{name}", table, name=name) for name, table in _tables(body, "suite")},
+        hardware={
+            name: _build(HardwareRule, f"hardware.{name}", table, name=name) for name, table in _tables(body, "hardware")
+        },
+        service=_build(Service, "service", _table("service", body.get("service", {}))),
+        policy=_build(Policy, "policy", _table("policy", body.get("policy", {}))),
+    )
+
+
+def _table(where: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingsError(f"{where} = {value!r} is no table", next_step=f"write [{where}]")
+    return value
+
+
+def _tables(body: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, _table(f"{kind}.{name}", value)) for name, value in _table(kind, body.get(kind, {})).items()]
+
+
+def _build(cls: type[T], where: str, table: dict[str, Any], **fixed: str) -> T:
+    hints = get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.name not in fixed}  # type: ignore[arg-type]
+    _check_keys(where, table, set(fields))
+    values = {key: _converted(f"{where}.{key}", value, hints[key]) for key, value in table.items()}
+    absent = [n for n, f in fields.items() if n not in table and f.default is dataclasses.MISSING]
+    if absent:
+        raise SettingsError(f"[{where}] lacks {', '.join(absent)}", next_step="add it")
+    return cls(**fixed, **values)
+
+
+def _converted(where: str, value: object, hint: Any) -> object:
+    if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    allowed = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, tuple(a for a in allowed if isinstance(a, type))):
+        wanted = "a list of strings" if get_origin(hint) is tuple else " or ".join(getattr(a, "__name__", "?") for a in allowed)
+        raise SettingsError(f"{where} = {value!r}", next_step=f"use {wanted}")
+    return value
+
+
+def _check_keys(where: str, table: Mapping[str, object], known: set[str]) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+            raise SettingsError(f"{where}: unknown setting {key!r}", next_step=hint)
+
+
+def _check_name(where: str, name: str) -> None:
+    if not name or not set(name) <= _NAME or name.startswith((".", "-")):
+        raise SettingsError(f"{where} is no usable name", next_step="use letters, digits, '-', '_' and '.'")
+
+
+def _check_command(where: str, command: str) -> None:
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise SettingsError(f"{where} = {command!r} ({error})", next_step="close the quote") from error
+
+
+def _named(kind: str, name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
+        raise SettingsError(f"no {kind} named {name!r} in {FILE_NAME}", next_step=hint)
+    return known[name]
