@@ -77,7 +77,9 @@ class HardwareRule:
                 f"hardware.{self.name}.launch = {self.launch!r}", next_step="write {cmd} once, where the command goes"
             )
         if self.price_per_hour is not None and self.price_per_hour < 0:
-            raise SettingsError(f"hardware.{self.name}.price_per_hour = {self.price_per_hour}", next_step="use 0 or more")
+            raise SettingsError(
+                f"hardware.{self.name}.price_per_hour = {self.price_per_hour}", next_step="use 0 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,8 @@ def load(path: Path) -> Settings:
         root=path.resolve().parent,
         suites={name: _build(Suite, f"suite.{name}", table, name=name) for name, table in _tables(body, "suite")},
         hardware={
-            name: _build(HardwareRule, f"hardware.{name}", table, name=name) for name, table in _tables(body, "hardware")
+            name: _build(HardwareRule, f"hardware.{name}", table, name=name)
+            for name, table in _tables(body, "hardware")
         },
         service=_build(Service, "service", _table("service", body.get("service", {}))),
         policy=_build(Policy, "policy", _table("policy", body.get("policy", {}))),
@@ -213,7 +216,11 @@ def _converted(where: str, value: object, hint: Any) -> object:
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, tuple(a for a in allowed if isinstance(a, type))):
-        wanted = "a list of strings" if get_origin(hint) is tuple else " or ".join(getattr(a, "__name__", "?") for a in allowed)
+        wanted = (
+            "a list of strings"
+            if get_origin(hint) is tuple
+            else " or ".join(getattr(a, "__name__", "?") for a in allowed)
+        )
         raise SettingsError(f"{where} = {value!r}", next_step=f"use {wanted}")
     return value
 

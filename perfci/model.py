@@ -212,7 +212,9 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.timing is not None):
-            raise ValueError(f"{self.workload.name} / {self.implementation}: status {self.status} contradicts its timing")
+            raise ValueError(
+                f"{self.workload.name} / {self.implementation}: status {self.status} contradicts its timing"
+            )
 
 
 @dataclass(frozen=True, slots=True)
