@@ -1,0 +1,73 @@
+"""The set-up says what it lacks, in one line, before it touches anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TARGETS = ("nightly", "up", "demo", "test", "check")
+
+
+def make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")} | ({"PATH": path} if path else {})
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture
+def bare(repository: Path, tmp_path: Path) -> Path:
+    """A folder with the Makefile and no .venv."""
+    folder = tmp_path / "a clone"
+    folder.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(repository / name, folder)
+    return folder
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_help_lists_every_target(repository: Path) -> None:
+    listed = make(repository, "help").stdout
+    assert all(f"make {target} " in listed for target in TARGETS)
+
+
+def test_a_python_that_is_too_old_is_named_with_its_version(bare: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program(programs, "python3", "echo 3.9.2")
+    for name in ("python3.11", "python3.12"):  # as a version switch leaves them: on the PATH, but not to be run
+        program(programs, name, "echo 'not installed' >&2; exit 127")
+    result = make(bare, "setup", path=f"{programs}:{os.environ['PATH']}")
+    assert result.returncode == 2
+    assert [line for line in result.stdout.splitlines() if "3.9.2" in line and "3.11 or 3.12" in line]
+    assert not (bare / ".venv").exists()
+
+
+def test_ci_calls_make_test(repository: Path) -> None:
+    lines = [
+        line for line in (repository / ".ci" / "run").read_text().splitlines() if line and not line.startswith("#")
+    ]
+    assert lines[-1].startswith("exec make test")
+    assert len(lines) == 4
+
+
+def test_a_set_up_that_is_current_is_left_alone(bare: Path) -> None:
+    """The stamp is checked by content: a `touch`, as git makes on a checkout, installs nothing again."""
+    venv = bare / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    program(venv / "bin", "python", "exit 0")
+    script = f"{{ cat pyproject.toml constraints.txt; echo '{bare}'; }} | sha256sum | cut -d' ' -f1"
+    stamp = subprocess.run(script, shell=True, cwd=bare, capture_output=True, text=True, check=True).stdout
+    (venv / ".ready").write_text(stamp)
+    os.utime(bare / "pyproject.toml")
+    result = make(bare, "setup")
+    assert (result.returncode, result.stdout) == (0, "")
