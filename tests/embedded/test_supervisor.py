@@ -137,7 +137,7 @@ def test_when_the_command_is_killed_everything_below_it_dies(tmp_path: Path, mar
     command.send_signal(number)
     command.wait()
     until(lambda: not any(alive(pid) for pid in found))
-    until(lambda: not supervisor._marked(mark))
+    until(lambda: not supervisor.marked(mark))
 
 
 def test_ctrl_c_on_the_command_ends_everything(tmp_path: Path, mark: str) -> None:

@@ -1,0 +1,183 @@
+"""A client of Airflow's REST API, version 2: as much of it as perfci needs.
+
+Errors are ServiceError with the address that was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from perfci.errors import ServiceError
+
+# A page of Airflow's lists is 100 rows long, whatever is asked for.
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInstance:
+    """map_index: -1 for a task that is not mapped. state: "" while Airflow has not looked at it."""
+
+    task: str
+    map_index: int
+    label: str
+    state: str
+    attempt: int
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DagRun:
+    id: str
+    state: str
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("success", "failed")
+
+
+class Airflow:
+    """A session with the server at `url`, signed in when the first call needs it."""
+
+    def __init__(self, url: str, *, user: str, password: str) -> None:
+        self.url = url.rstrip("/")
+        self._user, self._password = user, password
+        # A proxy of the environment has no business between two processes of one machine.
+        self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self._http.close()
+
+    def alive(self) -> bool:
+        """The server answers; says nothing about the scheduler."""
+        try:
+            return self._http.get("/api/v2/version", timeout=5.0).is_success
+        except httpx.HTTPError:
+            return False
+
+    def health(self) -> Mapping[str, str]:
+        """The state of each component ("healthy", "unhealthy", or "" for one that never was)."""
+        body = self._call("GET", "/monitor/health")
+        return {name: part.get("status") or "" for name, part in body.items() if isinstance(part, dict)}
+
+    def has_dag(self, dag: str) -> bool:
+        """Raises ServiceError when the file that would define it cannot be imported."""
+        if self._call("GET", f"/dags/{dag}", absent_is_none=True) is not None:
+            return True
+        for problem in self._call("GET", "/importErrors")["import_errors"]:
+            last = str(problem["stack_trace"]).strip().splitlines()[-1]
+            raise ServiceError(f"{problem['filename']} cannot be imported: {last}", next_step="mend the file")
+        return False
+
+    def unpause(self, dag: str) -> None:
+        self._call("PATCH", f"/dags/{dag}", json={"is_paused": False})
+
+    def set_pool(self, name: str, *, slots: int, description: str) -> None:
+        body = {"name": name, "slots": slots, "description": description, "include_deferred": False}
+        if self._call("PATCH", f"/pools/{name}", json=body, absent_is_none=True) is None:
+            self._call("POST", "/pools", json=body)
+
+    def trigger(self, dag: str, *, conf: Mapping[str, object], note: str = "") -> DagRun:
+        """A new run. Raises ServiceError when Airflow refuses `conf` against the DAG's params."""
+        body = {"logical_date": None, "conf": dict(conf), "note": note or None}
+        return _dag_run(self._call("POST", f"/dags/{dag}/dagRuns", json=body))
+
+    def dag_run(self, dag: str, run: str) -> DagRun:
+        return _dag_run(self._call("GET", f"/dags/{dag}/dagRuns/{run}"))
+
+    def unfinished(self, dag: str) -> tuple[DagRun, ...]:
+        """Runs that are running or wait to be."""
+        query = {"state": ["running", "queued"], "limit": _PAGE}
+        rows = self._call("GET", f"/dags/{dag}/dagRuns", params=query)["dag_runs"]
+        return tuple(_dag_run(row) for row in rows)
+
+    def fail(self, dag: str, run: str) -> None:
+        """End a run now; its tasks are stopped."""
+        self._call("PATCH", f"/dags/{dag}/dagRuns/{run}", json={"state": "failed"})
+
+    def task_instances(self, dag: str, run: str) -> tuple[TaskInstance, ...]:
+        found: list[TaskInstance] = []
+        while True:
+            query = {"limit": _PAGE, "offset": len(found), "order_by": ["start_date", "id"]}
+            page = self._call("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances", params=query)
+            found += [_task_instance(row) for row in page["task_instances"]]
+            if len(found) >= page["total_entries"] or not page["task_instances"]:
+                return tuple(found)
+
+    def result(self, dag: str, run: str, task: str) -> object:
+        """What a task that is not mapped has returned; None when it has not."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value"
+        body = self._call("GET", path, params={"stringify": False}, absent_is_none=True)
+        return None if body is None else body["value"]
+
+    def log(self, dag: str, run: str, task: TaskInstance) -> tuple[str, ...]:
+        """The lines of a task's last attempt; empty when there is no log."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task.task}/logs/{max(1, task.attempt)}"
+        query = {"map_index": task.map_index, "full_content": True}
+        body = self._call("GET", path, params=query, absent_is_none=True)
+        lines = [] if body is None else [str(entry.get("event", "")) for entry in body["content"]]
+        return tuple(line for text in lines for line in text.splitlines() if not line.startswith("::"))
+
+    def _call(self, method: str, path: str, *, absent_is_none: bool = False, **options: Any) -> Any:
+        if "Authorization" not in self._http.headers:
+            body = self._send("POST", "/auth/token", json={"username": self._user, "password": self._password}).json()
+            self._http.headers["Authorization"] = f"Bearer {body['access_token']}"
+        answer = self._send(method, f"/api/v2{path}", absent_is_fine=absent_is_none, **options)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
+
+    def _send(self, method: str, path: str, *, absent_is_fine: bool = False, **options: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise ServiceError(
+                f"{self.url}{path} does not answer ({str(error) or type(error).__name__})",
+                next_step="is Airflow running there?",
+            ) from error
+        if answer.is_success or (absent_is_fine and answer.status_code == httpx.codes.NOT_FOUND):
+            return answer
+        raise ServiceError(f"{method} {self.url}{path} was refused: {_reason(answer)}", next_step=_next_step(answer))
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json().get("detail", answer.text)
+    except (ValueError, AttributeError):
+        detail = answer.text
+    return f"{answer.status_code} {' '.join(str(detail).split())[:300]}"
+
+
+def _next_step(answer: httpx.Response) -> str:
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        return "check the user and the password"
+    if answer.is_server_error:
+        return "read the API server's log"
+    return "check what was asked for"
+
+
+def _dag_run(row: Mapping[str, Any]) -> DagRun:
+    return DagRun(id=row["dag_run_id"], state=row["state"] or "")
+
+
+def _task_instance(row: Mapping[str, Any]) -> TaskInstance:
+    return TaskInstance(
+        task=row["task_id"],
+        map_index=row["map_index"],
+        label=row["rendered_map_index"] or "",
+        state=row["state"] or "",
+        attempt=row["try_number"],
+        started_at=_time(row["start_date"]),
+        finished_at=_time(row["end_date"]),
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
