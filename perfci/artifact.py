@@ -60,7 +60,7 @@ class Artifact:
 
 def encode(run: Run) -> bytes:
     """The file's bytes; equal Runs give equal bytes."""
-    body = {"format": FORMAT, "version": VERSION, "run": _plain(run)}
+    body = {"format": FORMAT, "version": VERSION, "run": plain(run)}
     return json.dumps(body, sort_keys=True, allow_nan=False, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
@@ -120,17 +120,18 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """The JSON shape of a noun of the model: what the file holds for it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value
 
 

@@ -108,7 +108,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Versions during a Run; empty where there is none (no CUDA on a CPU)."""
+    """Versions and settings during a Run; empty where there is none (no CUDA on a CPU).
+
+    device: settings of the device that move its speed and stay during a Run, as `name=value` in one line
+        (ECC, clock limits, a CPU's governor); never what flutters.
+    """
 
     driver: str = ""
     cuda: str = ""
@@ -117,6 +121,7 @@ class Environment:
     python: str = ""
     os_kernel: str = ""
     image: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
