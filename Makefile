@@ -44,7 +44,7 @@ static: setup
 	echo '== types'
 	$(BIN)/mypy
 	echo '== layers'
-	$(BIN)/lint-imports --no-logo | tail -n +1
+	$(BIN)/lint-imports --no-logo
 	echo '== migrations'
 	scratch=$$(mktemp -d)
 	trap 'rm -rf "$$scratch"' EXIT
