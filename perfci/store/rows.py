@@ -105,3 +105,10 @@ class Ingested:
 
     run_id: int
     created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRow:
+    id: int
+    name: str
+    synthetic: bool

@@ -1,0 +1,240 @@
+"""Every SELECT: one function a question, named by it. Each raises StoreError where the database cannot answer."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from itertools import groupby
+from sys import byteorder
+from typing import Any
+
+import sqlalchemy as sa
+
+from perfci.errors import StoreError
+from perfci.model import AlertState, Control, Environment, Hardware, Node, RunStatus, Status
+from perfci.store import records
+from perfci.store import tables as t
+from perfci.store.engine import reading
+from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow, SuiteRow
+
+# An alert in one of these still asks something of a person.
+OPEN = (AlertState.NEW, AlertState.CONFIRMED, AlertState.INVESTIGATING)
+
+
+def suites(engine: sa.Engine) -> tuple[SuiteRow, ...]:
+    with reading(engine) as connection:
+        found = connection.execute(sa.select(t.suite).order_by(t.suite.c.name))
+        return tuple(SuiteRow(record.id, record.name, record.synthetic) for record in found)
+
+
+def hardware(engine: sa.Engine) -> tuple[Hardware, ...]:
+    with reading(engine) as connection:
+        found = connection.execute(sa.select(t.hardware).order_by(t.hardware.c.name))
+        return tuple(records.hardware(record) for record in found)
+
+
+def nodes(engine: sa.Engine) -> tuple[Node, ...]:
+    with reading(engine) as connection:
+        found = connection.execute(sa.select(t.node).order_by(t.node.c.name, t.node.c.device_uuid))
+        return tuple(Node(record.name, record.device_uuid) for record in found)
+
+
+def environments(engine: sa.Engine) -> Mapping[str, Environment]:
+    """By fingerprint, in the order in which they were first seen."""
+    with reading(engine) as connection:
+        found = connection.execute(sa.select(t.environment).order_by(t.environment.c.id))
+        return {record.fingerprint: records.environment(record) for record in found}
+
+
+def environment(engine: sa.Engine, fingerprint: str) -> Environment:
+    with reading(engine) as connection:
+        wanted = sa.select(t.environment).where(t.environment.c.fingerprint == fingerprint)
+        record = connection.execute(wanted).one_or_none()
+    if record is None:
+        raise StoreError(f"no environment has the fingerprint {fingerprint!r}", next_step="take one from a point")
+    return records.environment(record)
+
+
+def all_series(engine: sa.Engine, *, suite: str | None = None, hardware: str | None = None) -> tuple[SeriesRow, ...]:
+    """Ordered by suite, hardware, workload, implementation, metric."""
+    wanted = records.select_series().order_by(*records.SERIES_ORDER)
+    if suite is not None:
+        wanted = wanted.where(t.suite.c.name == suite)
+    if hardware is not None:
+        wanted = wanted.where(t.hardware.c.name == hardware)
+    with reading(engine) as connection:
+        return tuple(records.series_row(record) for record in connection.execute(wanted))
+
+
+def history(engine: sa.Engine, series_id: int, *, off_branch: bool = False) -> tuple[Point, ...]:
+    """All points of a series in the order of the branch: commit position, then session start, then index.
+
+    Dates of commits play no part. off_branch: those of commits without a position too, at the end.
+    """
+    began = sa.func.min(t.run.c.started_at).over(partition_by=[t.run.c.commit_id, t.run.c.session_id])
+    wanted = (
+        records.select_points()
+        .where(t.measurement.c.series_id == series_id)
+        .order_by(*records.COMMIT_ORDER, began, t.session.c.id, t.run.c.index, t.run.c.id)
+    )
+    if not off_branch:
+        wanted = wanted.where(t.commit.c.position.is_not(None))
+    with reading(engine) as connection:
+        return records.points(connection, connection.execute(wanted).all())
+
+
+def latest(engine: sa.Engine) -> tuple[tuple[SeriesRow, tuple[Point, ...]], ...]:
+    """For each series the points, whatever their status, of its newest measured commit.
+
+    That is the one with the highest position, and of several there the one with the newest run. A series without a
+    commit on the branch is left out.
+    """
+    of = t.series.alias("of")
+    newest = (
+        sa.select(t.run.c.commit_id)
+        .join_from(t.commit, t.run, t.run.c.commit_id == t.commit.c.id)
+        .join(t.measurement, t.measurement.c.run_id == t.run.c.id)
+        .where(t.commit.c.suite_id == of.c.suite_id, t.commit.c.position.is_not(None))
+        .where(t.run.c.hardware_id == of.c.hardware_id, t.measurement.c.series_id == of.c.id)
+        # Walks the index (suite_id, position) from its end and stops at the first hit.
+        .order_by(t.commit.c.position.desc(), t.run.c.started_at.desc(), t.run.c.id.desc())
+        .limit(1)
+        .correlate(of)
+        .scalar_subquery()
+    )
+    picked = sa.select(of.c.id.label("series_id"), newest.label("commit_id")).cte("picked")
+    wanted = (
+        records.select_points(with_series=True)
+        .join(
+            picked,
+            sa.and_(picked.c.series_id == t.measurement.c.series_id, picked.c.commit_id == t.run.c.commit_id),
+        )
+        .order_by(*records.SERIES_ORDER, t.run.c.started_at, t.run.c.index, t.run.c.id)
+    )
+    with reading(engine) as connection:
+        pairs = _with_series(connection, wanted)
+    return tuple((row, tuple(point for _, point in group)) for row, group in groupby(pairs, lambda pair: pair[0]))
+
+
+def session_points(engine: sa.Engine, session: str) -> tuple[tuple[SeriesRow, Point], ...]:
+    """What a session measured, ordered by series, then along the branch, then by index."""
+    wanted = (
+        records.select_points(with_series=True)
+        .where(t.session.c.name == session)
+        .order_by(*records.SERIES_ORDER, *records.COMMIT_ORDER, t.run.c.index, t.run.c.started_at, t.run.c.id)
+    )
+    with reading(engine) as connection:
+        return _with_series(connection, wanted)
+
+
+def samples(engine: sa.Engine, series_id: int, run_id: int) -> tuple[float, ...]:
+    """The raw samples of one point, in the order in which they were taken; empty where there are none."""
+    wanted = sa.select(t.measurement.c.samples).where(
+        t.measurement.c.series_id == series_id, t.measurement.c.run_id == run_id
+    )
+    with reading(engine) as connection:
+        return unpack(connection.scalar(wanted) or b"")
+
+
+def runs(
+    engine: sa.Engine, *, suite: str, hardware: str | None = None, sha: str | None = None, session: str | None = None
+) -> tuple[RunRow, ...]:
+    """In the order in which they were started."""
+    wanted = records.select_runs().where(t.suite.c.name == suite)
+    if hardware is not None:
+        wanted = wanted.where(t.hardware.c.name == hardware)
+    if sha is not None:
+        wanted = wanted.where(t.commit.c.sha == sha)
+    if session is not None:
+        wanted = wanted.where(t.session.c.name == session)
+    with reading(engine) as connection:
+        found = connection.execute(wanted.order_by(t.run.c.started_at, t.run.c.index, t.run.c.id))
+        return tuple(records.run_row(record) for record in found)
+
+
+def controls(engine: sa.Engine, run_id: int) -> tuple[Control, ...]:
+    with reading(engine) as connection:
+        return records.controls(connection, [run_id]).get(run_id, ())
+
+
+def measured(engine: sa.Engine, suite: str, hardware: str) -> frozenset[str]:
+    """Commits of which something is known on this hardware.
+
+    A build that failed and a process that took too long tell about the commit. An error may be the node's doing: a
+    commit of which nothing else is known is not in the answer, and so is measured again.
+    """
+    wanted = _runs_at(sa.select(t.commit.c.sha), suite, hardware).where(t.run.c.status != RunStatus.ERROR).distinct()
+    with reading(engine) as connection:
+        return frozenset(connection.scalars(wanted))
+
+
+def expected(engine: sa.Engine, suite: str, hardware: str, *, before: int | None) -> tuple[tuple[str, str], ...]:
+    """(workload, implementation) of all that the newest measured commit before a position had, sorted.
+
+    What the next commit lacks of it is `missing` there, by name. before: None for the newest commit of all. A benchmark
+    that was `missing` itself is not asked for again: the commit that lost it says so.
+    """
+    found = (t.measurement.c.status != Status.MISSING, t.commit.c.position.is_not(None))
+    newest = (
+        _runs_at(sa.select(t.commit.c.id), suite, hardware)
+        .join(t.measurement, t.measurement.c.run_id == t.run.c.id)
+        .where(*found)
+        .order_by(t.commit.c.position.desc(), t.run.c.started_at.desc(), t.run.c.id.desc())
+        .limit(1)
+    )
+    if before is not None:
+        newest = newest.where(t.commit.c.position < before)
+    wanted = (
+        _runs_at(sa.select(t.series.c.workload, t.series.c.implementation), suite, hardware)
+        .join(t.measurement, t.measurement.c.run_id == t.run.c.id)
+        .join(t.series, t.series.c.id == t.measurement.c.series_id)
+        .where(*found, t.commit.c.id == newest.scalar_subquery())
+        .distinct()
+        .order_by(t.series.c.workload, t.series.c.implementation)
+    )
+    with reading(engine) as connection:
+        return tuple((record.workload, record.implementation) for record in connection.execute(wanted))
+
+
+def alerts(engine: sa.Engine, *, open_only: bool = True) -> tuple[AlertRow, ...]:
+    """Newest first."""
+    wanted = records.select_alerts().order_by(t.alert.c.created_at.desc(), t.alert.c.id.desc())
+    if open_only:
+        wanted = wanted.where(t.alert.c.state.in_(OPEN))
+    with reading(engine) as connection:
+        return tuple(records.alert_row(record) for record in connection.execute(wanted))
+
+
+def counts(engine: sa.Engine) -> Mapping[str, int]:
+    """Rows by table."""
+    each = (
+        sa.select(sa.func.count()).select_from(table).scalar_subquery().label(table.name)
+        for table in t.metadata.sorted_tables
+    )
+    with reading(engine) as connection:
+        return dict(connection.execute(sa.select(*each)).mappings().one())
+
+
+def unpack(packed: bytes) -> tuple[float, ...]:
+    """The reverse of `writes.pack`."""
+    values = array("d")
+    values.frombytes(packed)
+    if byteorder == "big":
+        values.byteswap()
+    return tuple(values)
+
+
+def _with_series(connection: sa.Connection, wanted: sa.Select[Any]) -> tuple[tuple[SeriesRow, Point], ...]:
+    found = connection.execute(wanted).all()
+    return tuple(zip(map(records.series_row, found), records.points(connection, found), strict=True))
+
+
+def _runs_at(wanted: sa.Select[Any], suite: str, hardware: str) -> sa.Select[Any]:
+    """Runs of a suite on a hardware, with their commits."""
+    return (
+        wanted.select_from(t.run)
+        .join(t.commit, t.commit.c.id == t.run.c.commit_id)
+        .join(t.suite, t.suite.c.id == t.run.c.suite_id)
+        .join(t.hardware, t.hardware.c.id == t.run.c.hardware_id)
+        .where(t.suite.c.name == suite, t.hardware.c.name == hardware)
+    )

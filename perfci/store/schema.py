@@ -1,0 +1,89 @@
+"""The schema's versions: bring a database to the newest, and say when it is not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from perfci import share
+from perfci.errors import StoreError
+from perfci.store.engine import connect, reading, translate, where, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Any number that no other program on the same PostgreSQL server uses for its advisory locks.
+_UPGRADE_LOCK = 0x70657266_6369
+
+
+def upgrade(url: str) -> None:
+    """Make the database (a SQLite file; not its folder) or bring it to the newest schema, whole or not at all.
+
+    Several at once are safe: the others wait and find nothing to do. Raises StoreError.
+    """
+    engine = connect(url, create=True)
+    try:
+        if engine.dialect.name == "sqlite":
+            _write_ahead(engine)
+        with writing(engine) as connection:
+            if engine.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+            _refuse_newer(_version(connection), engine)
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()
+
+
+def check(engine: sa.Engine) -> None:
+    """Raises StoreError unless the database can be reached and has exactly the schema that this perfci knows."""
+    with reading(engine) as connection:
+        version = _version(connection)
+    _refuse_newer(version, engine)
+    if version != _newest():
+        raise StoreError(
+            f"the schema of {where(engine.url)} is {version or 'not there'}, not {_newest()}",
+            next_step="run `perfci db upgrade`",
+        )
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(share.folder("migrations")).replace("%", "%%"))
+    return config
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _newest() -> str | None:
+    return _scripts().get_current_head()
+
+
+def _known() -> Sequence[str]:
+    return [script.revision for script in _scripts().walk_revisions()]
+
+
+def _version(connection: sa.Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _refuse_newer(version: str | None, engine: sa.Engine) -> None:
+    if version is not None and version not in _known():
+        raise StoreError(
+            f"the schema of {where(engine.url)} is {version!r}, which this perfci does not know",
+            next_step="update perfci, or name another database",
+        )
+
+
+def _write_ahead(engine: sa.Engine) -> None:
+    """Readers then go on while one writes. The file remembers it; the switch happens outside of a transaction."""
+    with translate(engine), engine.execution_options(sqlite_begin=None).connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode = WAL")

@@ -1,0 +1,322 @@
+"""Every INSERT and UPDATE. One transaction a call: whole or not at all; a call may be repeated and run beside itself.
+
+Rows that several writers may make at once are inserted with ON CONFLICT DO NOTHING and then looked up, always in the
+same order of tables and of keys, so that two writers never wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from sys import byteorder
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from perfci.artifact import Artifact
+from perfci.errors import ArtifactError, StoreError
+from perfci.model import AlertState, Commit, Environment, Measurement, Origin, Run
+from perfci.stats.summary import summarize
+from perfci.store import tables
+from perfci.store.engine import writing
+from perfci.store.rows import Ingested, NewAlert
+
+Row = dict[str, Any]
+
+
+def ingest(engine: sa.Engine, artifact: Artifact, *, path: str, origin: Origin | None = None) -> Ingested:
+    """Store a checked result file. The same bytes a second time change nothing.
+
+    path: where the file is kept. origin: RECORDED for results that were measured elsewhere and delivered.
+    Raises ArtifactError for a file that contradicts what is stored: generated numbers for a suite of real ones or the
+    reverse, another unit or direction for a known series. Raises StoreError.
+    """
+    run = dataclasses.replace(artifact.run, origin=_origin(artifact.run.origin, origin, path))
+    with writing(engine) as connection:
+        if (known := _run_id(connection, artifact.sha256)) is not None:
+            return Ingested(known, created=False)
+        suite_id = _suite(connection, run.suite, synthetic=run.origin is Origin.SYNTHETIC, path=path)
+        row = _run_row(connection, run, suite_id)
+        identity = {"artifact_sha256": artifact.sha256, "path": path}
+        run_id = connection.scalar(_insert(connection, tables.run).values(identity | row).returning(tables.run.c.id))
+        if run_id is None:
+            # Another process stored the same bytes since we looked.
+            return Ingested(_found(_run_id(connection, artifact.sha256)), created=False)
+        _controls(connection, run, run_id)
+        _measurements(connection, run, run_id, series_ids=_series(connection, run, row, path=path))
+        return Ingested(run_id, created=True)
+
+
+def sync_branch(engine: sa.Engine, suite: str, commits: Sequence[Commit]) -> None:
+    """Tell the positions on the suite's tracked branch, as the control plane read them in the repository.
+
+    `commits` is the branch or its newer end, each with a position. From its first position on, a stored commit that is
+    not among them is off the branch (it was rewritten). Raises ValueError for a commit without a position.
+    """
+    if any(commit.position is None for commit in commits):
+        raise ValueError("a commit of a branch has a position")
+    if not commits:
+        return
+    told = {commit.sha: commit for commit in commits}
+    c = tables.commit.c
+    with writing(engine) as connection:
+        suite_id = _suite_of_any_origin(connection, suite)
+        # One at a time: two views of the branch must not mix.
+        connection.execute(
+            sa.select(tables.suite.c.id).where(tables.suite.c.id == suite_id).with_for_update(key_share=True)
+        )
+        first = min(_found(commit.position) for commit in commits)
+        stale = [
+            row.id
+            for row in connection.execute(sa.select(c.id, c.sha).where(c.suite_id == suite_id, c.position >= first))
+            if row.sha not in told
+        ]
+        if stale:
+            gone = sa.update(tables.commit).where(c.id == sa.bindparam("stale_id"))
+            connection.execute(gone.values(position=None, on_branch=False), [{"stale_id": id_} for id_ in stale])
+        insert = _upsert(connection, tables.commit)
+        facts = ("parents", "position", "on_branch", "committed_at", "subject")
+        connection.execute(
+            insert.on_conflict_do_update(
+                index_elements=["suite_id", "sha"], set_={name: insert.excluded[name] for name in facts}
+            ),
+            [_commit_row(told[sha], suite_id, on_branch=True) for sha in sorted(told)],
+        )
+
+
+def raise_alerts(engine: sa.Engine, alerts: Sequence[NewAlert], *, at: datetime | None = None) -> int:
+    """Store confirmed changes; returns how many are new. A known one gets the newer evidence; what people said stays.
+
+    at: the moment, now by default. Raises StoreError for a series or commit that is not stored.
+    """
+    moment = at or datetime.now(UTC)
+    new = 0
+    with writing(engine) as connection:
+        for alert in sorted(alerts, key=lambda a: (a.series_id, a.commit_sha)):
+            evidence: Row = {
+                "kind": alert.kind,
+                "ratio": alert.ratio,
+                "low": alert.low,
+                "high": alert.high,
+                "evidence": dict(alert.evidence),
+                "updated_at": moment,
+            }
+            key = {"series_id": alert.series_id, "commit_id": _alert_commit(connection, alert)}
+            untouched = {"state": AlertState.NEW, "assignee": "", "note": "", "created_at": moment}
+            insert = _insert(connection, tables.alert).values(key | evidence | untouched)
+            if connection.scalar(insert.returning(tables.alert.c.id)) is not None:
+                new += 1
+            else:
+                connection.execute(sa.update(tables.alert).filter_by(**key).values(evidence))
+    return new
+
+
+def triage(
+    engine: sa.Engine, alert_id: int, *, state: AlertState, assignee: str, note: str, at: datetime | None = None
+) -> None:
+    """Store what a person decided about an alert. at: the moment, now by default. Raises StoreError."""
+    decision = {"state": state, "assignee": assignee, "note": note, "updated_at": at or datetime.now(UTC)}
+    with writing(engine) as connection:
+        changed = connection.execute(sa.update(tables.alert).where(tables.alert.c.id == alert_id).values(decision))
+        if changed.rowcount != 1:
+            raise StoreError(f"there is no alert {alert_id}", next_step="look at the list of alerts again")
+
+
+def fingerprint(environment: Environment) -> str:
+    """Sixteen hexadecimal digits that are equal for equal environments, on every machine."""
+    plain = json.dumps(dataclasses.asdict(environment), sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def pack(samples: Iterable[float]) -> bytes:
+    """float64, little endian: what `measurement.samples` holds."""
+    packed = array("d", samples)
+    if byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _origin(stated: Origin, wanted: Origin | None, path: str) -> Origin:
+    if wanted is None or wanted is stated:
+        return stated
+    if (stated, wanted) == (Origin.MEASURED, Origin.RECORDED):
+        return wanted
+    raise ArtifactError(
+        f"{path} holds {stated} numbers, not {wanted} ones", next_step="ingest it without naming an origin"
+    )
+
+
+def _upsert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    return _upsert(connection, table).on_conflict_do_nothing()
+
+
+def _found(value: int | None) -> int:
+    """A row that the statement before made sure of."""
+    if value is None:
+        raise AssertionError("a row vanished inside of a transaction")
+    return value
+
+
+def _id_of(connection: sa.Connection, table: sa.Table, key: Row, facts: Row | None = None) -> int:
+    """The row with this unique key; made with `facts` where there is none. A stored row's facts stay."""
+    find = sa.select(table.c.id).filter_by(**key)
+    if (known := connection.scalar(find)) is not None:
+        return int(known)
+    made = connection.scalar(_insert(connection, table).values(key | (facts or {})).returning(table.c.id))
+    return _found(made if made is not None else connection.scalar(find))
+
+
+def _run_id(connection: sa.Connection, sha256: str) -> int | None:
+    return connection.scalar(sa.select(tables.run.c.id).where(tables.run.c.artifact_sha256 == sha256))
+
+
+def _suite(connection: sa.Connection, name: str, *, synthetic: bool, path: str) -> int:
+    suite_id = _id_of(connection, tables.suite, {"name": name}, {"synthetic": synthetic})
+    stored = connection.scalar(sa.select(tables.suite.c.synthetic).where(tables.suite.c.id == suite_id))
+    if stored != synthetic:
+        kinds = ("measured", "synthetic")
+        raise ArtifactError(
+            f"{path} holds {kinds[synthetic]} numbers, the suite {name!r} holds {kinds[not synthetic]} ones",
+            next_step="give one of the two another suite name",
+        )
+    return suite_id
+
+
+def _suite_of_any_origin(connection: sa.Connection, name: str) -> int:
+    return _id_of(connection, tables.suite, {"name": name}, {"synthetic": False})
+
+
+def _run_row(connection: sa.Connection, run: Run, suite_id: int) -> Row:
+    hardware = dataclasses.asdict(run.hardware)
+    name = {"name": hardware.pop("name")}
+    environment = {"fingerprint": fingerprint(run.environment)}
+    return {
+        "suite_id": suite_id,
+        "hardware_id": _id_of(connection, tables.hardware, name, hardware),
+        "node_id": _id_of(connection, tables.node, dataclasses.asdict(run.node)),
+        "environment_id": _id_of(connection, tables.environment, environment, dataclasses.asdict(run.environment)),
+        "session_id": _id_of(connection, tables.session, {"name": run.session}),
+        "commit_id": _commit(connection, run.commit, suite_id),
+        "index": run.index,
+        "origin": run.origin,
+        "status": run.status,
+        "harness": run.harness,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "reason": run.reason,
+        "log_tail": run.log_tail,
+        "telemetry": dataclasses.asdict(run.telemetry),
+    }
+
+
+def _commit(connection: sa.Connection, commit: Commit, suite_id: int) -> int:
+    """A result file may name a commit's position, unless the branch itself is known to have another commit there."""
+    c = tables.commit.c
+    taken = sa.select(c.id).where(
+        c.suite_id == suite_id, c.position == commit.position, c.on_branch, c.sha != commit.sha
+    )
+    if commit.position is not None and connection.scalar(taken.limit(1)) is not None:
+        commit = dataclasses.replace(commit, position=None)
+    row = _commit_row(commit, suite_id, on_branch=False)
+    return _id_of(connection, tables.commit, {"suite_id": suite_id, "sha": row.pop("sha")}, row)
+
+
+def _commit_row(commit: Commit, suite_id: int, *, on_branch: bool) -> Row:
+    return dataclasses.asdict(commit) | {"suite_id": suite_id, "on_branch": on_branch}
+
+
+def _series(connection: sa.Connection, run: Run, row: Row, *, path: str) -> Mapping[tuple[str, str, str], int]:
+    """Ids by (workload, implementation, metric), new series included."""
+    t = tables.series.c
+    place = {"suite_id": row["suite_id"], "hardware_id": row["hardware_id"]}
+    find = sa.select(t.id, t.workload, t.implementation, t.metric, t.unit, t.direction).filter_by(**place)
+    wanted = {_series_key(m): m.metric for m in run.measurements}
+    known = {(r.workload, r.implementation, r.metric): r for r in connection.execute(find)}
+    if new := sorted(wanted.keys() - known.keys()):
+        rows = [
+            place | _series_row(key) | {"unit": wanted[key].unit, "direction": wanted[key].direction} for key in new
+        ]
+        connection.execute(_insert(connection, tables.series), rows)
+        known = {(r.workload, r.implementation, r.metric): r for r in connection.execute(find)}
+    for key, metric in wanted.items():
+        if (known[key].unit, known[key].direction) != (metric.unit, metric.direction):
+            raise ArtifactError(
+                f"{path}: {' / '.join(key)} is in {metric.unit!r}, {metric.direction}, but its series is in "
+                f"{known[key].unit!r}, {known[key].direction}",
+                next_step="nothing of it was stored; give the metric another name",
+            )
+    return {key: known[key].id for key in wanted}
+
+
+def _series_key(measurement: Measurement) -> tuple[str, str, str]:
+    return measurement.workload.name, measurement.implementation, measurement.metric.name
+
+
+def _series_row(key: tuple[str, str, str]) -> Row:
+    return dict(zip(("workload", "implementation", "metric"), key, strict=True))
+
+
+def _controls(connection: sa.Connection, run: Run, run_id: int) -> None:
+    rows = [dataclasses.asdict(c) | {"run_id": run_id, "number": number} for number, c in enumerate(run.controls)]
+    if rows:
+        connection.execute(sa.insert(tables.control), rows)
+
+
+def _measurements(
+    connection: sa.Connection, run: Run, run_id: int, *, series_ids: Mapping[tuple[str, str, str], int]
+) -> None:
+    rows = [_measurement_row(m) | {"run_id": run_id, "series_id": series_ids[_series_key(m)]} for m in run.measurements]
+    if rows:
+        connection.execute(sa.insert(tables.measurement), sorted(rows, key=lambda row: int(row["series_id"])))
+
+
+def _measurement_row(measurement: Measurement) -> Row:
+    workload = dataclasses.asdict(measurement.workload)
+    del workload["name"]
+    return (
+        workload
+        | _timing_row(measurement)
+        | {
+            "status": measurement.status,
+            "verified": measurement.verified,
+            "error": measurement.error,
+            "tolerance": measurement.tolerance,
+            "reason": measurement.reason,
+            "extras": dict(measurement.extras),
+        }
+    )
+
+
+def _timing_row(measurement: Measurement) -> Row:
+    timing = measurement.timing
+    if timing is None:
+        nothing = dict.fromkeys(("median", "mad", "p10", "p90", "clock", "iterations", "samples"))
+        return nothing | {"n": 0, "resolution": 0.0}
+    return dataclasses.asdict(summarize(timing.samples)) | {
+        "clock": timing.clock,
+        "iterations": timing.iterations,
+        "resolution": timing.resolution,
+        "samples": pack(timing.samples),
+    }
+
+
+def _alert_commit(connection: sa.Connection, alert: NewAlert) -> int:
+    of_series = sa.select(tables.commit.c.id).join(tables.series, tables.series.c.suite_id == tables.commit.c.suite_id)
+    found = connection.scalar(
+        of_series.where(tables.series.c.id == alert.series_id, tables.commit.c.sha == alert.commit_sha)
+    )
+    if found is None:
+        raise StoreError(
+            f"there is no commit {alert.commit_sha} in the suite of series {alert.series_id}",
+            next_step="ingest its results first",
+        )
+    return int(found)
