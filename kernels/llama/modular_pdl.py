@@ -1,0 +1,15 @@
+"""modular-pdl: the captured modular kernels with programmatic dependent launch, each loading its weights early."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from kernels.llama.replay import ReplayedStep
+from kernels.llama.weights import Weights
+from kernels.workloads import Decode
+
+
+def prepare(workload: Decode, weights: Weights, inputs: Mapping[str, Tensor]) -> ReplayedStep:
+    return ReplayedStep(workload, weights, inputs, pdl=True)

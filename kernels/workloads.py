@@ -1,0 +1,170 @@
+"""The workloads of this suite: an operation at concrete sizes, and what one step of it must move and compute.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Number = Literal["bf16", "fp32"]
+NUMBER_BYTES: dict[Number, int] = {"bf16": 2, "fp32": 4}
+_FP32_BYTES = 4
+_TOKEN_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """Llama 3.1's stretching of the slow rotary frequencies to contexts longer than it was trained on.
+
+    Wavelengths below `original_context / high_frequency_factor` stay, those above
+    `original_context / low_frequency_factor` grow by `factor`, those between are interpolated.
+    """
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_context: int
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaShape:
+    """Sizes of a Llama decoder whose head shares the embedding matrix (`tied`)."""
+
+    layers: int
+    hidden: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    rope_theta: float = 500000.0
+    rope_scaling: RopeScaling | None = None
+    norm_epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.query_heads % self.kv_heads or self.head_dim % 2:
+            raise ValueError(f"{self.query_heads} query heads over {self.kv_heads} of width {self.head_dim}")
+
+    @property
+    def query_rows(self) -> int:
+        return self.query_heads * self.head_dim
+
+    @property
+    def kv_rows(self) -> int:
+        return self.kv_heads * self.head_dim
+
+    @property
+    def qkv_rows(self) -> int:
+        return self.query_rows + 2 * self.kv_rows
+
+    @property
+    def matrix_elements(self) -> int:
+        """Elements of all matrices that a step multiplies with: the layers' and the head's."""
+        layer = self.qkv_rows * self.hidden + self.hidden * self.query_rows + 3 * self.ffn * self.hidden
+        return self.layers * layer + self.vocab * self.hidden
+
+    @property
+    def norm_elements(self) -> int:
+        return (2 * self.layers + 1) * self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """One decode step of one sequence: token in, logits and next token out.
+
+    The step runs at position `context - 1`: `context - 1` keys and values are there, it adds one row to
+    each layer's and attends to all `context` of them. `device` is the kind of device that this size is for.
+    """
+
+    name: str
+    shape: LlamaShape
+    context: int
+    number: Number
+    device: Literal["cuda", "cpu", "test"]
+
+    @property
+    def position(self) -> int:
+        return self.context - 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one step produces."""
+        return 1
+
+    @property
+    def kv_row_bytes(self) -> int:
+        """Keys and values of one position, all layers."""
+        return 2 * self.shape.layers * self.shape.kv_rows * NUMBER_BYTES[self.number]
+
+    @property
+    def bytes_moved(self) -> int:
+        """Least traffic of one step.
+
+        Every matrix and norm weight is read once, the input token's embedding row once more; the
+        `context - 1` earlier key and value rows are read and one is written; the logits are written in
+        float32, the token in and out are 8 bytes each. Activations need never leave the chip, so they
+        do not count.
+        """
+        size = NUMBER_BYTES[self.number]
+        weights = size * (self.shape.matrix_elements + self.shape.norm_elements + self.shape.hidden)
+        return weights + self.context * self.kv_row_bytes + _FP32_BYTES * self.shape.vocab + 2 * _TOKEN_BYTES
+
+    @property
+    def working_set_bytes(self) -> int:
+        """Distinct bytes that a step touches: `bytes_moved` less the embedding row, which is part of the head."""
+        return self.bytes_moved - NUMBER_BYTES[self.number] * self.shape.hidden
+
+    @property
+    def flops(self) -> int:
+        """Two for each matrix element, two for each element of a key or value and query head that attends to it."""
+        attention = 4 * self.shape.layers * self.shape.query_rows * self.context
+        return 2 * self.shape.matrix_elements + attention
+
+
+LLAMA_1B = LlamaShape(
+    layers=16,
+    hidden=2048,
+    query_heads=32,
+    kv_heads=8,
+    head_dim=64,
+    ffn=8192,
+    vocab=128256,
+    rope_scaling=RopeScaling(factor=32.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context=8192),
+)
+"""Llama 3.2 1B."""
+
+LLAMA_MINI = LlamaShape(layers=4, hidden=512, query_heads=8, kv_heads=2, head_dim=64, ffn=2048, vocab=8192)
+"""61 MB of layers and 17 MB of head in float32: a few milliseconds a step on two cores."""
+
+LLAMA_TINY = LlamaShape(layers=2, hidden=128, query_heads=4, kv_heads=2, head_dim=32, ffn=256, vocab=256)
+"""For slow oracles and the interpreter."""
+
+
+def decode_workload(model: str, shape: LlamaShape, *, context: int, number: Number, device: str) -> Decode:
+    """The one place that builds a workload's name from its sizes."""
+    if device not in ("cuda", "cpu", "test"):
+        raise ValueError(f"device {device!r} is none of cuda, cpu, test")
+    if context < 2:
+        raise ValueError(f"context {context}: a decode step needs at least one earlier position")
+    return Decode(f"decode/{model}/b1-ctx{context}-{number}", shape, context, number, device)  # type: ignore[arg-type]
+
+
+WORKLOADS = (
+    decode_workload("llama-1b", LLAMA_1B, context=512, number="bf16", device="cuda"),
+    decode_workload("llama-mini", LLAMA_MINI, context=128, number="fp32", device="cpu"),
+    decode_workload("llama-tiny", LLAMA_TINY, context=21, number="fp32", device="test"),
+)
+
+
+def named(name: str) -> Decode:
+    for workload in WORKLOADS:
+        if workload.name == name:
+            return workload
+    raise KeyError(f"no workload {name!r}; there are {', '.join(w.name for w in WORKLOADS)}")
+
+
+def for_device(device: str) -> tuple[Decode, ...]:
+    """The workloads whose size gives a steady time on this kind of device (`cuda` or `cpu`)."""
+    return tuple(workload for workload in WORKLOADS if workload.device == device)
