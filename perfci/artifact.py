@@ -71,8 +71,7 @@ def write(run: Run, folder: Path) -> Path:
     """
     data = encode(run)
     folder.mkdir(parents=True, exist_ok=True)
-    session = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.session)[:80]
-    path = folder / f"{session}-{run.index:03d}-{hashlib.sha256(data).hexdigest()[:16]}{SUFFIX}"
+    path = folder / f"{name_start(run.session, run.index)}{hashlib.sha256(data).hexdigest()[:16]}{SUFFIX}"
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -84,6 +83,12 @@ def write(run: Run, folder: Path) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def name_start(session: str, index: int) -> str:
+    """How the names of a process's files begin; the content's hash and SUFFIX follow."""
+    plain_session = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in session)[:80]
+    return f"{plain_session}-{index:03d}-"
 
 
 def read(path: Path) -> Artifact:
