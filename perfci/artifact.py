@@ -202,7 +202,8 @@ def _commit(body: dict[str, Any]) -> Commit:
     )
 
 
-def _telemetry(body: dict[str, Any]) -> Telemetry:
+def telemetry_of(body: dict[str, Any]) -> Telemetry:
+    """From this format's JSON shape. Raises KeyError, TypeError or ValueError for another one."""
     return Telemetry(
         sm_clock_hz=_range(body["sm_clock_hz"]),
         memory_clock_hz=_range(body["memory_clock_hz"]),
@@ -225,7 +226,8 @@ def _timing(body: dict[str, Any] | None) -> Timing | None:
     )
 
 
-def _measurement(body: dict[str, Any]) -> Measurement:
+def measurement_of(body: dict[str, Any]) -> Measurement:
+    """From this format's JSON shape. Raises KeyError, TypeError or ValueError for another one."""
     metric = body["metric"]
     return Measurement(
         workload=Workload(**body["workload"]),
@@ -242,7 +244,7 @@ def _measurement(body: dict[str, Any]) -> Measurement:
 
 
 def _run(body: dict[str, Any]) -> Run:
-    measurements = tuple(_measurement(m) for m in body["measurements"])
+    measurements = tuple(measurement_of(m) for m in body["measurements"])
     keys = [(m.workload.name, m.implementation, m.metric.name) for m in measurements]
     if len(set(keys)) != len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -265,7 +267,7 @@ def _run(body: dict[str, Any]) -> Run:
         finished_at=finished_at,
         measurements=measurements,
         controls=tuple(Control(**c) for c in body["controls"]),
-        telemetry=_telemetry(body["telemetry"]),
+        telemetry=telemetry_of(body["telemetry"]),
         reason=body["reason"],
         log_tail=body["log_tail"],
     )
