@@ -10,6 +10,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 unexport PYTHONPATH PYTHONHOME
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DEBIAN_FRONTEND := noninteractive
 
 BIN := .venv/bin
 ARGS ?=
@@ -121,8 +122,13 @@ define install_missing
 if [ $${#missing[@]} -gt 0 ]; then
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		echo "perfci: installing $${missing[*]} with apt-get"
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null \
-			|| { echo "perfci: apt-get could not install $${missing[*]}; install them and run make again"; exit 2; }
+		log=$$(mktemp)
+		if ! { apt-get update && apt-get install -y --no-install-recommends "$${missing[@]}"; } >"$$log" 2>&1 </dev/null; then
+			tail -n 5 "$$log"
+			echo "perfci: apt-get could not install $${missing[*]}; install them and run make again (log: $$log)"
+			exit 2
+		fi
+		rm "$$log"
 	else
 		echo "perfci: missing; install with: sudo apt-get install $${missing[*]}"
 	fi
