@@ -1,0 +1,152 @@
+"""From a series' points to the changes that a person should know about. Pure; rows in, rows out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from perfci.config import Policy
+from perfci.model import ChangeKind, ChangePoint, Commit, Direction, change_kind
+from perfci.stats import changepoint
+from perfci.stats.changepoint import Level, Observation
+from perfci.store.rows import Point
+
+# How far a boundary may move as points are added and still be the same event.
+SAME_EVENT_COMMITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A series changed level at `commit`; `before` is the last commit measured on the old level.
+
+    Commits between the two were not measured: the change lies in (before, commit]. step: the new level over the old
+    one. relevant: big enough to act on, alone or together with smaller steps since the last relevant one. ratio, low,
+    high: as in ChangePoint, of all these steps together where only their sum is relevant. recovered: later changes
+    took it back.
+    """
+
+    commit: Commit
+    before: Commit
+    kind: ChangeKind
+    step: float
+    ratio: float
+    low: float
+    high: float
+    relevant: bool
+    recovered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A commit against the history before it, in the same environment and harness.
+
+    ratio: its level over the median of the `commits` before it that lie on the last level. None with no history.
+    settled: there were enough commits for `find` to speak at all.
+    """
+
+    ratio: float | None
+    commits: int
+    settled: bool
+
+
+def observations(points: Sequence[Point]) -> tuple[Observation, ...]:
+    """Points that were timed, on the tracked branch."""
+    return tuple(
+        Observation(
+            position=p.commit.position,
+            era=_era(p),
+            value=p.median,
+            error=changepoint.standard_error(p.mad or 0.0, p.n),
+            resolution=p.resolution,
+        )
+        for p in points
+        if p.median is not None and p.commit.position is not None
+    )
+
+
+def find(points: Sequence[Point], *, direction: Direction, policy: Policy) -> tuple[Change, ...]:
+    """All changes of a series in the order of its commits, relevant or not; `points` as `reads.history` gives them."""
+    history = changepoint.levels(observations(points))
+    commits = {p.commit.position: p.commit for p in points}
+    found = changepoint.find(history, minimum_history=policy.minimum_history)
+    changes: list[Change] = []
+    for era in dict.fromkeys(history[change.index].era for change in found):
+        of_era = [change for change in found if history[change.index].era == era]
+        for change, total, relevant, recovered in _weighed(of_era, policy):
+            before = next(level for level in reversed(history[: change.index]) if level.era == era)
+            share = total / change.ratio
+            changes.append(
+                Change(
+                    commit=commits[history[change.index].position],
+                    before=commits[before.position],
+                    kind=change_kind(total, direction),
+                    step=change.ratio,
+                    ratio=total,
+                    low=change.low * share,
+                    high=change.high * share,
+                    relevant=relevant,
+                    recovered=recovered,
+                )
+            )
+    return tuple(sorted(changes, key=lambda change: change.commit.position or 0))
+
+
+def standing(points: Sequence[Point], commit: Commit, *, policy: Policy) -> Standing:
+    """How a commit's newest measurement stands against its past; `points` as `reads.history` gives them."""
+    own = [p for p in points if p.commit.sha == commit.sha and p.median is not None]
+    if not own:
+        return Standing(None, 0, settled=False)
+    era = _era(max(own, key=lambda p: (p.started_at, p.index)))
+    history = [lv for lv in changepoint.levels(observations(points)) if lv.era == era]
+    past = [lv for lv in history if commit.position is not None and lv.position < commit.position]
+    level = next((lv for lv in history if lv.position == commit.position), None)
+    if level is None or not past:
+        return Standing(None, len(past), settled=False)
+    stretch = _last_level(past, policy)
+    return Standing(
+        level.value / median(lv.value for lv in stretch), len(stretch), settled=len(past) >= policy.minimum_history
+    )
+
+
+def same_event(change: Change, known: Commit, *, positions: Sequence[int]) -> bool:
+    """A boundary found earlier at `known` is this one, moved by what was measured since.
+
+    positions: those of the series' measured commits, ascending.
+    """
+    if known.position is None or change.commit.position is None:
+        return known.sha == change.commit.sha
+    low, high = sorted((known.position, change.commit.position))
+    return sum(low < position <= high for position in positions) <= SAME_EVENT_COMMITS
+
+
+def _era(point: Point) -> str:
+    return f"{point.environment} {point.harness}"
+
+
+def _last_level(past: Sequence[Level], policy: Policy) -> Sequence[Level]:
+    found = changepoint.find(past, minimum_history=policy.minimum_history)
+    return past[max(found[-1].index if found else 0, len(past) - changepoint.WINDOW) :]
+
+
+def _weighed(found: Sequence[ChangePoint], policy: Policy) -> list[tuple[ChangePoint, float, bool, bool]]:
+    """(change, its ratio with the small ones before it, relevant, recovered) of one era."""
+    least = math.log1p(policy.relevance)
+    weighed = []
+    total = 0.0
+    for place, change in enumerate(found):
+        step = math.log(change.ratio)
+        total += step
+        shown = total if abs(total) >= least else step
+        relevant = abs(shown) >= least
+        recovered = relevant and _taken_back(shown, found[place + 1 :], least)
+        weighed.append((change, math.exp(shown), relevant, recovered))
+        total = 0.0 if relevant else total
+    return weighed
+
+
+def _taken_back(step: float, later: Sequence[ChangePoint], least: float) -> bool:
+    """The newest level lies within relevance of the one before the step, or beyond it on the other side."""
+    after = step + sum(math.log(change.ratio) for change in later)
+    return bool(later) and (abs(after) < least or (after > 0) != (step > 0))

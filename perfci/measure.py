@@ -1,0 +1,184 @@
+"""The steps of a night that run on a node: build and measure one job. No database, no secret.
+
+A job is what `nightly.plan` puts into its plan, a JSON object:
+
+    {"suite": "kernels", "repository": "/src/kernels", "sha": "<40 digits>", "position": 41, "subject": "Fuse ...",
+     "hardware": "h200", "queue": "", "executor": "", "session": "nightly-20270115T020000Z", "runs": 3,
+     "first_index": 0, "expect": [["decode/llama-1b/b1", "modular"], ...], "origin": "measured"}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perfci import artifact, config
+from perfci.bench import probe, source, suite
+from perfci.config import Settings, Suite
+from perfci.errors import DeviceError, SettingsError
+from perfci.model import Commit, Origin, RunStatus, Status
+
+Echo = Callable[[str], None]
+# Could not measure, as opposed to: measured, and wrong.
+UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
+
+
+def build(config_path: str, job: Mapping[str, Any], *, echo: Echo = print) -> dict[str, Any]:
+    """Prepare environment and build of a job's commit; both are cached. A build that fails is told, not raised: the
+    job's measurements will say `build_failed`. Returns {"suite", "sha", "ok", "seconds", "log_tail"}."""
+    settings = config.load(Path(config_path))
+    prepare(settings)
+    outcome = suite.build(job_of(settings, job), settings, echo=echo)
+    return {"suite": job["suite"], "sha": job["sha"], **dataclasses.asdict(outcome)}
+
+
+def measure(config_path: str, job: Mapping[str, Any], *, out: Path | None = None, echo: Echo = print) -> list[str]:
+    """Run a job's processes; returns the paths of their results, which wait in `out`, by default `settings.incoming`.
+
+    May be called again after it was killed: processes whose results wait there are not run twice.
+    Raises DeviceError when this node has not the job's hardware or another process uses its GPU, SourceError,
+    SuiteError.
+    """
+    settings = config.load(Path(config_path))
+    prepare(settings)
+    folder = out or settings.incoming
+    done = finished(folder, job)
+    left = dict(job, runs=int(job["runs"]) - len(done), first_index=int(job["first_index"]) + len(done))
+    if done:
+        echo(f"{job['suite']} {str(job['sha'])[:9]}: {len(done)} of {job['runs']} results are here already")
+    made = suite.run(job_of(settings, left), settings, out=folder, echo=echo) if left["runs"] > 0 else ()
+    return [str(path) for path in (*done, *made)]
+
+
+def finished(folder: Path, job: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Results of the job's first processes that lie in `folder`, without a gap."""
+    found: list[Path] = []
+    for index in range(int(job["first_index"]), int(job["first_index"]) + int(job["runs"])):
+        paths = sorted(folder.glob(f"{artifact.name_start(str(job['session']), index)}*{artifact.SUFFIX}"))
+        if not paths:
+            break
+        found.append(paths[0])
+    return tuple(found)
+
+
+def job_of(settings: Settings, job: Mapping[str, Any]) -> suite.Job:
+    """Raises SettingsError when the job lacks something or names a suite that the settings do not have."""
+    try:
+        return suite.Job(
+            suite=settings.suite(str(job["suite"])),
+            repository=str(job["repository"]),
+            sha=str(job["sha"]),
+            session=str(job["session"]),
+            runs=int(job["runs"]),
+            first_index=int(job["first_index"]),
+            expect=tuple((str(workload), str(implementation)) for workload, implementation in job["expect"]),
+            origin=Origin(job["origin"]),
+            position=job["position"],
+            hardware=str(job["hardware"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingsError(f"this is no job: {error!r}", next_step="take it from `perfci plan`") from error
+
+
+def check_gpu(settings: Settings) -> None:
+    """Raises DeviceError where this node has none."""
+    if not probe.gpu_present():
+        here = probe.hardware(settings.hardware).name
+        raise DeviceError(f"this node ({here}) has no GPU", next_step="run on a node that has one, or leave out --gpu")
+
+
+def jobs_by_hand(
+    settings: Settings,
+    suite_name: str,
+    *,
+    hardware: str = "",
+    repository: str = "",
+    revs: Sequence[str] = (),
+    last: int = 1,
+    runs: int = 0,
+) -> list[dict[str, Any]]:
+    """Jobs of one suite without a plan or a database: no benchmark is expected of them by name.
+
+    suite_name: empty for the only one. hardware: what this node has to be, empty for anything. repository: a path,
+    URL or bundle instead of the suite's. runs: 0 for the suite's own number. Raises SettingsError, SourceError.
+    """
+    if not suite_name and len(settings.suites) != 1:
+        known = ", ".join(settings.suites) or "none"
+        raise SettingsError("no suite is named", next_step=f"choose one with --suite; perfci.toml has {known}")
+    chosen = settings.suite(suite_name or next(iter(settings.suites)))
+    chosen = dataclasses.replace(chosen, runs=runs or chosen.runs)
+    if not repository and not revs:
+        source.check_clean(settings.repository(chosen), chosen.paths)
+    mirror = source.mirror(repository or settings.repository(chosen), settings.cache)
+    session = new_session("run", datetime.now(UTC), secrets.token_hex(2))
+    target = {"hardware": hardware, "queue": "", "executor": ""}
+    jobs: list[dict[str, Any]] = []
+    for commit in commits(mirror, chosen, revs=revs, last=last):
+        first = sum(job["runs"] for job in jobs)
+        jobs.append(new_job(chosen, mirror, commit, session=session, target=target, first_index=first))
+    return jobs
+
+
+def commits(mirror: source.Mirror, suite: Suite, *, revs: Sequence[str], last: int) -> tuple[Commit, ...]:
+    """The named revisions, or the newest `last` commits of the tracked branch; each once, oldest first."""
+    if last < 1:
+        raise SettingsError(f"--last {last}", next_step="use 1 or more")
+    if not revs:
+        return mirror.branch(suite.branch, last=last)
+    found = dict.fromkeys(mirror.resolve(rev, branch=suite.branch) for rev in revs)
+    return tuple(sorted(found, key=lambda commit: commit.position or 0))
+
+
+def new_job(
+    suite: Suite,
+    mirror: source.Mirror,
+    commit: Commit,
+    *,
+    session: str,
+    target: Mapping[str, str],
+    first_index: int,
+    expect: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """target: {"hardware", "queue", "executor"}. expect: (workload, implementation) that its results must have."""
+    return {
+        "suite": suite.name,
+        "repository": mirror.repository,
+        "sha": commit.sha,
+        "position": commit.position,
+        "subject": commit.subject,
+        **target,
+        "session": session,
+        "runs": suite.runs,
+        "first_index": first_index,
+        "expect": [list(pair) for pair in expect],
+        "origin": Origin.MEASURED.value,
+    }
+
+
+def new_session(kind: str, at: datetime, mark: str) -> str:
+    """`mark` tells two of one second apart."""
+    return f"{kind}-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{mark}"
+
+
+def exit_code(paths: Iterable[Path]) -> int:
+    """0 all well; 1 an incorrect output; 2 something that could not be measured, or nothing at all. Of files that
+    this node wrote itself: they are read without being checked again."""
+    runs = [json.loads(path.read_text("utf-8"))["run"] for path in paths]
+    statuses = {found["status"] for run in runs for found in run["measurements"]}
+    if Status.INCORRECT in statuses:
+        return 1
+    broken = statuses & UNMEASURED or any(run["status"] != RunStatus.OK for run in runs)
+    return 2 if broken or not statuses else 0
+
+
+def prepare(settings: Settings) -> None:
+    """Make the state folder, invisible to git: it may lie inside a repository that is under perfci."""
+    settings.incoming.mkdir(parents=True, exist_ok=True)
+    ignore = settings.state / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", "utf-8")

@@ -1,0 +1,270 @@
+"""A night in words: a table for the terminal and the same as JSON. Pure.
+
+The table fits WIDTH columns, needs no colour, and says why where there is no number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from perfci.artifact import plain
+from perfci.model import ChangeKind, Direction, Origin, Status
+from perfci.results import Result
+from perfci.store.rows import AlertRow, RunRow
+
+WIDTH = 100
+LOG_LINES = 12
+
+# Could not measure, as opposed to: measured, and wrong.
+UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One series at one commit.
+
+    spread: half the range of the processes' medians, as a share; None when unknown. gain: how much faster than the
+    `past` measured commits before it (0.01: 1 % more tokens/s); None without a past. settled: the past is long enough
+    to judge a change. reasons: of every process that has no time tonight, each once. alerts: numbers of open ones.
+    """
+
+    result: Result
+    spread: float | None
+    gain: float | None
+    past: int
+    settled: bool
+    reasons: tuple[str, ...] = ()
+    alerts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One commit of one suite on one hardware. failed: tonight's runs that broke as a whole."""
+
+    suite: str
+    commit: str
+    subject: str
+    hardware: str
+    processes: int
+    rows: tuple[Row, ...]
+    failed: tuple[RunRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """alerts: open ones of tonight's series. notes: what is good to know; problems: what could not be done."""
+
+    session: str
+    sections: tuple[Section, ...] = ()
+    alerts: tuple[AlertRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def exit_code(night: Night) -> int:
+    """0 all well; 1 a relevant regression or an incorrect output; 2 something could not be measured."""
+    statuses = {row.result.status for section in night.sections for row in section.rows}
+    if Status.INCORRECT in statuses or any(alert.kind is ChangeKind.REGRESSION for alert in night.alerts):
+        return 1
+    unmeasured = bool(statuses & UNMEASURED) or any(section.failed for section in night.sections)
+    return 2 if unmeasured or night.problems or not night.sections else 0
+
+
+def night_json(night: Night) -> dict[str, Any]:
+    """The same facts, in base units, JSON-able."""
+    body = plain(night)
+    assert isinstance(body, dict)
+    return {**body, "exit_code": exit_code(night)}
+
+
+def night_table(night: Night) -> str:
+    blocks = [_section(section, night.alerts) for section in night.sections]
+    if not night.sections:
+        blocks.append(f"Nothing was measured in session {night.session}.")
+    elif any(row.gain is not None for section in night.sections for row in section.rows):
+        blocks.append(
+            "change: against the median of the commits before it on the same level and in the same environment; "
+            "+ is faster.\nspread: half the range of the processes. ceiling: share of the least possible time."
+        )
+    blocks.append(alerts_text(night.alerts) if night.sections else "")
+    blocks.append("\n".join(_wrapped(f"note: {note}") for note in night.notes))
+    blocks.append("\n".join(_wrapped(f"problem: {problem}") for problem in night.problems))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def results_table(results: Sequence[Result]) -> str:
+    """Each series' newest result; a block a suite and hardware."""
+    if not results:
+        return "Nothing is measured yet; `perfci nightly` does it."
+    blocks = []
+    for (suite, hardware), group in groupby(results, key=lambda row: (row.suite, row.hardware)):
+        rows = [Row(row, None, None, 0, settled=False) for row in group]
+        header = ("workload", "implementation", _speed_title(rows), "ceiling", "runs", "commit", "status")
+        cells = [_result_cells(row.result) for row in rows]
+        blocks.append("\n".join([f"{suite} on {hardware}", *_grid([header, *cells])]))
+    return "\n\n".join(blocks)
+
+
+def alerts_text(alerts: Sequence[AlertRow]) -> str:
+    if not alerts:
+        return "No alerts."
+    return "\n".join(_alert(alert) for alert in alerts)
+
+
+def seconds(value: float) -> str:
+    """Four significant digits: 1.234 ms."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size * 0.99995:
+            return f"{_digits(value / size)} {unit}"
+    return f"{_digits(value / 1e-9)} ns"
+
+
+def percent(fraction: float, *, sign: bool = False) -> str:
+    shown = f"{100 * fraction:+.1f} %" if sign else f"{100 * fraction:.1f} %"
+    return shown.replace("-0.0 %", "0.0 %").replace("+0.0 %", "0.0 %")
+
+
+def gain(ratio: float, direction: Direction) -> float:
+    """How much faster a ratio of the metric is, as a fraction: a latency's ratio of 1.25 is -0.2."""
+    return (1 / ratio if direction is Direction.LOWER else ratio) - 1
+
+
+def _section(section: Section, alerts: Sequence[AlertRow]) -> str:
+    title = f"{section.suite} · {section.commit[:9]} {section.subject}"
+    place = f"{section.hardware} · {section.processes} process{'es' if section.processes != 1 else ''} tonight"
+    kinds = {alert.id: alert.kind for alert in alerts}
+    header = ("workload", "implementation", _speed_title(section.rows), "spread", "ceiling", "change", "status")
+    cells = [_cells(row, kinds) for row in section.rows]
+    lines = [_shortened(title, WIDTH), place]
+    if cells:
+        lines += ["", *_grid([header, *cells])]
+    lines += _reasons(section.rows)
+    for run in section.failed:
+        lines += ["", _wrapped(f"process {run.index} is {run.status}: {run.reason}")]
+        lines += [f"  | {_shortened(line, WIDTH - 4)}" for line in run.log_tail.splitlines()[-LOG_LINES:]]
+    return "\n".join(lines)
+
+
+def _speed_title(rows: Sequence[Row]) -> str:
+    counted = [row.result.tokens_per_second is not None for row in rows if row.result.median_s is not None]
+    return "tokens/s" if all(counted) else "speed" if any(counted) else "time"
+
+
+def _cells(row: Row, kinds: dict[int, ChangeKind]) -> tuple[str, ...]:
+    found = row.result
+    marks = [f"{kinds[number].value.upper()} #{number}" for number in row.alerts if number in kinds]
+    return (
+        found.workload,
+        found.implementation,
+        _speed(found),
+        "" if found.median_s is None else "one run" if row.spread is None else percent(row.spread),
+        "" if found.ceiling_fraction is None else percent(found.ceiling_fraction),
+        _change(row),
+        ", ".join((_status(found), *marks)),
+    )
+
+
+def _result_cells(found: Result) -> tuple[str, ...]:
+    ceiling = "" if found.ceiling_fraction is None else percent(found.ceiling_fraction)
+    origin = "" if found.origin is Origin.MEASURED else f", {found.origin.value}"
+    name = (found.workload, found.implementation)
+    return (*name, _speed(found), ceiling, str(found.n_runs), found.commit[:9], _status(found) + origin)
+
+
+def _status(found: Result) -> str:
+    return found.status.value + (", unverified" if found.status is Status.OK and not found.verified else "")
+
+
+def _speed(found: Result) -> str:
+    if found.tokens_per_second is not None:
+        return _digits(found.tokens_per_second)
+    return "" if found.median_s is None else seconds(found.median_s)
+
+
+def _change(row: Row) -> str:
+    if row.result.median_s is None:
+        return ""
+    if row.gain is None:
+        return "first"
+    shown = percent(row.gain, sign=True)
+    return shown if row.settled else f"{shown} of {row.past}"
+
+
+def _grid(table: Sequence[Sequence[str]]) -> list[str]:
+    """Columns two spaces apart; text to the left, numbers to the right; names are shortened where it gets too wide."""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    gaps = 2 * (len(widths) - 1)
+    while sum(widths) + gaps > WIDTH:
+        widest = max((0, 1, 6), key=lambda column: widths[column])
+        if widths[widest] <= 8:
+            break
+        widths[widest] -= 1
+    numbers = range(2, 6)
+    lines = []
+    for row in table:
+        cells = [_shortened(cell, width) for cell, width in zip(row, widths, strict=True)]
+        aligned = [
+            c.rjust(w) if i in numbers else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    """Why there is no time, or no change, told once for all that it holds for."""
+    told = sorted(
+        (row.result.status.value, reason, _name(row)) for row in rows for reason in row.reasons if row.reasons
+    )
+    lines = [""] if told else []
+    for (status, reason), group in groupby(told, key=lambda entry: entry[:2]):
+        names = ", ".join(dict.fromkeys(name for _, _, name in group))
+        lines.append(_wrapped(f"{status}: {names}: {_shortened(' '.join(reason.split()), 400)}"))
+    return lines
+
+
+def _name(row: Row) -> str:
+    return f"{row.result.workload} / {row.result.implementation}"
+
+
+def _alert(alert: AlertRow) -> str:
+    # The direction is in the kind: an alert of a latency that rose is a regression.
+    slower = (alert.ratio > 1) == (alert.kind is ChangeKind.REGRESSION)
+    direction = Direction.LOWER if slower else Direction.HIGHER
+    low, high = sorted(gain(ratio, direction) for ratio in (alert.low, alert.high))
+    key = alert.series
+    return _wrapped(
+        f"{alert.kind.value.upper()} #{alert.id} ({alert.state}): "
+        f"{key.workload} / {key.implementation} on {key.hardware}: "
+        f"{percent(gain(alert.ratio, direction), sign=True)} ({percent(low, sign=True)} to {percent(high, sign=True)}) "
+        f'since {alert.commit.sha[:9]} "{alert.commit.subject}"'
+    )
+
+
+def _digits(value: float) -> str:
+    """Four significant digits, thousands set apart."""
+    whole = len(str(int(value)))
+    return f"{value:,.{max(0, 4 - whole)}f}"
+
+
+def _shortened(text: str, width: int) -> str:
+    """The middle goes: names differ at their ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=True))
+
+
+def fields(result: Result) -> dict[str, Any]:
+    """A row of `perfci results --json`."""
+    body = plain(result)
+    assert isinstance(body, dict)
+    return {field.name: body[field.name] for field in dataclasses.fields(Result)}

@@ -1,0 +1,104 @@
+"""What a session found, put together from the database for `report`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Engine
+
+from perfci import changes
+from perfci.config import Policy, Settings
+from perfci.model import RunStatus, Status
+from perfci.report import Night, Row, Section, gain
+from perfci.results import comparable, result, spread
+from perfci.store import reads
+from perfci.store.engine import connect
+from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
+
+
+def night(
+    engine: Engine, session: str, *, policy: Policy, notes: Sequence[str] = (), problems: Sequence[str] = ()
+) -> Night:
+    """Sections by suite, hardware and commit; a row rests on all evidence of its commit. Raises StoreError."""
+    touched = reads.session_points(engine, session)
+    ids = {series.id for series, _ in touched}
+    alerts = tuple(a for a in reads.alerts(engine) if a.series_id in ids and _stands(a))
+    runs = _runs(engine, session, touched)
+    histories = {series_id: reads.history(engine, series_id, off_branch=True) for series_id in ids}
+    sections = []
+    for suite, hardware, sha in dict.fromkeys((r.suite, r.hardware, r.commit.sha) for r in runs):
+        of_commit = [r for r in runs if (r.suite, r.hardware, r.commit.sha) == (suite, hardware, sha)]
+        series = dict.fromkeys(
+            s for s, p in touched if (s.key.suite, s.key.hardware, p.commit.sha) == (suite, hardware, sha)
+        )
+        sections.append(
+            Section(
+                suite=suite,
+                commit=sha,
+                subject=of_commit[0].commit.subject,
+                hardware=hardware,
+                processes=len(of_commit),
+                rows=tuple(
+                    _row(s, histories[s.id], sha, session=session, policy=policy, alerts=alerts) for s in series
+                ),
+                failed=_failed(of_commit),
+            )
+        )
+    return Night(session, tuple(sections), alerts, tuple(notes), tuple(problems))
+
+
+def after(settings: Settings, planned: Mapping[str, Any], *, failed: Sequence[tuple[str, str]] = ()) -> Night:
+    """The night of a plan. failed: steps that perfci itself could not do, each with the end of its log."""
+    problems = [*planned.get("problems", ()), *(f"{step}: {_last_line(log)}" for step, log in failed)]
+    engine = connect(settings.database_url, read_only=True)
+    return night(engine, planned["session"], policy=settings.policy, notes=planned.get("notes", ()), problems=problems)
+
+
+def _last_line(log: str) -> str:
+    """An error of perfci is one line; Python puts the name of its class before it."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error: " in line] or lines or ["it left no log"]
+    return telling[-1].removeprefix("perfci.errors.")
+
+
+def _runs(engine: Engine, session: str, touched: Sequence[tuple[SeriesRow, Point]]) -> tuple[RunRow, ...]:
+    suites = [row.name for row in reads.suites(engine)]
+    found = [run for suite in suites for run in reads.runs(engine, suite=suite, session=session)]
+    return tuple(sorted(found, key=lambda r: (r.suite, r.hardware, r.commit.position or 0, r.commit.sha, r.index)))
+
+
+def _stands(alert: AlertRow) -> bool:
+    return bool(alert.evidence.get("found", True)) and not alert.evidence.get("recovered", False)
+
+
+def _failed(runs: Sequence[RunRow]) -> tuple[RunRow, ...]:
+    """Runs that broke as a whole, one for each reason."""
+    broken = sorted((r for r in runs if r.status is not RunStatus.OK), key=lambda r: (r.status, r.reason, r.index))
+    return tuple(next(group) for _, group in groupby(broken, key=lambda r: (r.status, r.reason)))
+
+
+def _row(
+    series: SeriesRow,
+    history: Sequence[Point],
+    sha: str,
+    *,
+    session: str,
+    policy: Policy,
+    alerts: Sequence[AlertRow],
+) -> Row:
+    own = [p for p in history if p.commit.sha == sha]
+    alike = comparable(own)
+    past = changes.standing(history, own[0].commit, policy=policy)
+    tonight = [p for p in own if p.session == session]
+    reasons = dict.fromkeys(p.reason for p in tonight if p.status is not Status.OK and p.reason)
+    return Row(
+        result=result(series, own),
+        spread=spread(alike),
+        gain=None if past.ratio is None else gain(past.ratio, series.direction),
+        past=past.commits,
+        settled=past.settled,
+        reasons=tuple(reasons),
+        alerts=tuple(a.id for a in alerts if a.series_id == series.id),
+    )
