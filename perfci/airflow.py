@@ -69,13 +69,15 @@ class Airflow:
         body = self._call("GET", "/monitor/health")
         return {name: part.get("status") or "" for name, part in body.items() if isinstance(part, dict)}
 
-    def has_dag(self, dag: str) -> bool:
-        """Raises ServiceError when the file that would define it cannot be imported."""
-        if self._call("GET", f"/dags/{dag}", absent_is_none=True) is not None:
+    def has_dag(self, dag: str, *, since: datetime | None = None) -> bool:
+        """The DAG was read, after `since`. Raises ServiceError when its file, `<dag>.py`, could not be imported."""
+        row = self._call("GET", f"/dags/{dag}", absent_is_none=True)
+        if row is not None and _is_after(row["last_parsed_time"], since):
             return True
         for problem in self._call("GET", "/importErrors")["import_errors"]:
-            last = str(problem["stack_trace"]).strip().splitlines()[-1]
-            raise ServiceError(f"{problem['filename']} cannot be imported: {last}", next_step="mend the file")
+            if problem["filename"].endswith(f"{dag}.py") and _is_after(problem["timestamp"], since):
+                last = str(problem["stack_trace"]).strip().splitlines()[-1]
+                raise ServiceError(f"{problem['filename']} cannot be imported: {last}", next_step="mend what it says")
         return False
 
     def unpause(self, dag: str) -> None:
@@ -181,3 +183,8 @@ def _task_instance(row: Mapping[str, Any]) -> TaskInstance:
 
 def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
+
+
+def _is_after(text: str | None, since: datetime | None) -> bool:
+    found = _time(text)
+    return found is not None and (since is None or found >= since)

@@ -42,7 +42,7 @@ class Tree:
 
     mark: tells this tree's processes from all others, e.g. by the state folder. keep: open files that the
     supervisor holds as well, so that a lock outlives a killed command until the last process is gone.
-    log: what the supervisor itself has to say.
+    log: what the supervisor itself has to say. grace_s: between SIGTERM and SIGKILL.
     """
 
     def __init__(self, mark: str, *, log: Path, keep: Sequence[int] = (), grace_s: float = 5.0) -> None:
@@ -83,24 +83,40 @@ class Tree:
         self._send({"start": request})
         answer = self._receive("started", timeout_s=30)
         if answer is None or answer["error"]:
-            problem = answer["error"] if answer else "the supervisor did not answer"
+            problem = answer["error"] if answer else "its supervisor does not answer"
             raise ServiceError(f"{program.name} could not be started: {problem}", next_step=f"read {self._log}")
         return int(answer["pid"])
 
+    def run(self, program: Program, *, limit_s: float) -> int:
+        """Start a program that ends by itself, and wait; its exit code. Raises ServiceError after `limit_s`."""
+        self.start(program)
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until:
+            self._receive("ended", timeout_s=until - time.monotonic())
+            for ended in self._ended:
+                if ended.name == program.name:
+                    self._ended.remove(ended)
+                    return ended.code
+        raise ServiceError(f"{program.name} took more than {limit_s:g} s", next_step=f"read {program.log}")
+
     def check(self) -> None:
         """Raises ServiceError when a program has ended by itself, with the last line of its log."""
-        while self._receive("", timeout_s=0) is not None:
-            pass
+        gone: ServiceError | None = None
+        try:
+            while self._receive("", timeout_s=0) is not None:
+                pass
+        except ServiceError as error:
+            gone = error
         if self._ended:
             ended = self._ended[0]
             program = self._programs[ended.name]
             last = log_end(program.log, lines=1) or "without a word"
             how = f"signal {-ended.code}" if ended.code < 0 else f"code {ended.code}"
             raise ServiceError(f"{ended.name} ended with {how}: {last}", next_step=f"read {program.log}")
-        if self._process is not None and self._process.poll() is not None:
-            raise ServiceError("the supervisor of the processes is gone", next_step=f"read {self._log}")
+        if gone is not None:
+            raise gone
 
-    def stop(self) -> None:
+    def stop(self, *, grace_s: float | None = None) -> None:
         """SIGTERM to every program, SIGKILL to all that is left after the grace; at once on a second Ctrl-C."""
         if self._process is None:
             return
@@ -109,7 +125,8 @@ class Tree:
         assert process.stdout is not None
         try:
             try:
-                process.stdin.write(json.dumps({"stop": self._grace_s}).encode() + b"\n")
+                grace = self._grace_s if grace_s is None else grace_s
+                process.stdin.write(json.dumps({"stop": grace}).encode() + b"\n")
                 process.stdin.flush()
                 process.wait()
             finally:
@@ -128,7 +145,7 @@ class Tree:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise ServiceError("the supervisor of the processes is gone", next_step=f"read {self._log}") from error
+            raise self._gone() from error
 
     def _receive(self, kind: str, *, timeout_s: float) -> dict[str, Any] | None:
         """The next message of that kind ("": any); ends of programs on the way are kept for `check`."""
@@ -145,13 +162,18 @@ class Tree:
                 if kind in ("", message["kind"]):
                     return message
             ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
-            data = os.read(pipe, 65536) if ready else b""
-            if not data:
+            if not ready:
                 return None
+            data = os.read(pipe, 65536)
+            if not data:
+                raise self._gone()
             self._rest += data
+
+    def _gone(self) -> ServiceError:
+        return ServiceError("the supervisor of the processes is gone", next_step=f"read {self._log}")
 
 
 def _import_path() -> str:
     """What makes this perfci importable in a child, whatever the folder that it runs in."""
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])

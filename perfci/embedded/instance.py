@@ -1,0 +1,141 @@
+"""An Airflow that is ready to be used: the one that runs in this state folder already, or one of our own."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from perfci.airflow import Airflow
+from perfci.config import Settings
+from perfci.embedded import home as homes
+from perfci.embedded import lock as locks
+from perfci.embedded import ports
+from perfci.embedded.home import USER, Home
+from perfci.embedded.lock import Busy, Lock
+from perfci.errors import ServiceError
+from perfci.supervisor import Tree, sweep
+
+DAG = "nightly"
+POOL = "device"
+UP = "perfci up"
+# Importing Airflow alone takes ten seconds of processor time; a loaded machine may need ten times that.
+_START_LIMIT_S = 240.0
+# What was interrupted while it measured needs a moment to take its worktree away.
+_GRACE_S = 10.0
+_TIDY_GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """tree: the processes, None where another command owns them."""
+
+    airflow: Airflow
+    home: Home
+    tree: Tree | None
+
+    def check(self) -> None:
+        """Raises ServiceError when a component is gone."""
+        if self.tree is not None:
+            self.tree.check()
+        elif not self.airflow.alive():
+            raise ServiceError(
+                f"{UP} at {self.airflow.url} is gone", next_step="start it again, or let perfci start its own"
+            )
+
+
+@contextmanager
+def running_or_own(settings: Settings, *, lock: Lock, echo: Callable[[str], None]) -> Iterator[Instance]:
+    """For a command that needs Airflow for a while. `lock` is its own, kept as long as a process of it lives."""
+    home = homes.of(settings)
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(_hold(settings, lock.holder.command))
+        except Busy as busy:
+            if busy.holder.command != UP or not busy.holder.url:
+                raise
+            echo(f"using the Airflow of {busy.holder}: {busy.holder.url}")
+            airflow = stack.enter_context(Airflow(busy.holder.url, user=USER, password=home.password()))
+            _wait_for_dag(airflow, since=None, check=lambda: None)
+            yield Instance(airflow, home, None)
+            return
+        tree = stack.enter_context(tree_of(home, keep=(lock.descriptor, held.descriptor)))
+        airflow = stack.enter_context(start(settings, home, tree, port=ports.free(), scheduled=False, echo=echo))
+        yield Instance(airflow, home, tree)
+        tree.stop(grace_s=_TIDY_GRACE_S)
+
+
+@contextmanager
+def own(settings: Settings, *, echo: Callable[[str], None]) -> Iterator[Instance]:
+    """For the service: on the port of the settings, with the schedule."""
+    home = homes.of(settings)
+    port = ports.wanted(settings.service.airflow_port, setting="service.airflow_port")
+    with ExitStack() as stack:
+        held = stack.enter_context(_hold(settings, UP))
+        tree = stack.enter_context(tree_of(home, keep=(held.descriptor,)))
+        airflow = stack.enter_context(start(settings, home, tree, port=port, scheduled=True, echo=echo))
+        held.tell(dataclasses.replace(held.holder, url=airflow.url))
+        yield Instance(airflow, home, tree)
+
+
+def tree_of(home: Home, *, keep: tuple[int, ...]) -> Tree:
+    """After what an earlier tree has left behind is gone."""
+    sweep(home.mark)
+    try:
+        home.logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServiceError(f"{home.logs}: {error.strerror}", next_step="make room and make it writable") from error
+    return Tree(home.mark, log=home.log("supervisor"), keep=keep, grace_s=_GRACE_S)
+
+
+@contextmanager
+def start(
+    settings: Settings, home: Home, tree: Tree, *, port: int, scheduled: bool, echo: Callable[[str], None]
+) -> Iterator[Airflow]:
+    """Raises ServiceError when a component ends or the DAG cannot be had."""
+    homes.prepare(home, port=port, scheduled=scheduled, executor=settings.service.executor)
+    if homes.needs_migration(home):
+        echo("making Airflow's own database (first start)")
+        homes.migrate(home, tree)
+    echo(f"starting Airflow in {home.folder}")
+    since = datetime.now(UTC)
+    leftovers = homes.has_unfinished_runs(home)
+    tree.start(home.program("api-server", "api-server"))
+    tree.start(home.program("dag-processor", "dag-processor"))
+    if not leftovers:
+        tree.start(home.program("scheduler", "scheduler", "--skip-serve-logs"))
+    with Airflow(f"http://{ports.LOOPBACK}:{port}", user=USER, password=home.password()) as airflow:
+        _wait(airflow.alive, "Airflow's API server", tree.check)
+        if leftovers:
+            # Before there is a scheduler that would take them up again beside the new run.
+            for run in airflow.unfinished(DAG):
+                airflow.fail(DAG, run.id)
+                echo(f"{run.id} was interrupted earlier and is marked failed")
+            tree.start(home.program("scheduler", "scheduler", "--skip-serve-logs"))
+        airflow.set_pool(POOL, slots=1, description="This machine's device: one job at a time")
+        _wait_for_dag(airflow, since=since, check=tree.check)
+        yield airflow
+
+
+def _hold(settings: Settings, command: str) -> AbstractContextManager[Lock]:
+    return locks.hold(settings.state / "airflow.lock", command=command)
+
+
+def _wait_for_dag(airflow: Airflow, *, since: datetime | None, check: Callable[[], None]) -> None:
+    """Until the DAG of this start is known, not that of an earlier one."""
+    _wait(lambda: airflow.has_dag(DAG, since=since), f"the DAG {DAG!r}", check)
+    airflow.unpause(DAG)
+
+
+def _wait(ready: Callable[[], bool], what: str, check: Callable[[], None]) -> None:
+    until = time.monotonic() + _START_LIMIT_S
+    while not ready():
+        check()
+        if time.monotonic() > until:
+            raise ServiceError(
+                f"{what} was not there after {_START_LIMIT_S:g} s", next_step="read the logs in .perfci/airflow/logs"
+            )
+        time.sleep(0.1)

@@ -1,0 +1,93 @@
+"""The service on one machine: Airflow with its schedule, and the dashboard."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import httpx
+
+from perfci import share
+from perfci.config import Settings
+from perfci.embedded import instance, ports
+from perfci.embedded.environment import inherited
+from perfci.embedded.home import USER
+from perfci.embedded.night import sigterm_interrupts
+from perfci.errors import ServiceError
+from perfci.supervisor import Program, Tree
+
+_DASHBOARD_LIMIT_S = 60.0
+
+
+def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[str], None]) -> None:
+    """Blocks until Ctrl-C or SIGTERM. Raises ServiceError when a port is taken or a part of it ends by itself."""
+    with sigterm_interrupts(), ExitStack() as stack:
+        try:
+            port = ports.wanted(settings.service.dashboard_port, setting="service.dashboard_port") if dashboard else 0
+            trees: list[Tree] = []
+            if airflow:
+                own = stack.enter_context(instance.own(settings, echo=echo))
+                assert own.tree is not None
+                trees.append(own.tree)
+                echo(f"Airflow    {own.airflow.url}  (user {USER}, password in {own.home.password_file})")
+            if dashboard:
+                tree = trees[0] if trees else stack.enter_context(_dashboard_tree(settings))
+                trees = [tree]
+                _start_dashboard(settings, tree, port=port)
+                echo(f"Dashboard  http://{ports.LOOPBACK}:{port}")
+            if not trees:
+                raise ServiceError("neither Airflow nor the dashboard is asked for", next_step="ask for one of them")
+            echo("Ctrl-C stops everything")
+            while True:
+                trees[0].check()
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            echo("stopping")
+
+
+def _dashboard_tree(settings: Settings) -> Tree:
+    """The dashboard alone needs no lock: any number of them may read."""
+    logs = settings.state / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServiceError(f"{logs}: {error.strerror}", next_step="make room and make it writable") from error
+    return Tree(f"dashboard:{settings.state.resolve()}:{os.getpid()}", log=logs / "supervisor.log")
+
+
+def _start_dashboard(settings: Settings, tree: Tree, *, port: int) -> None:
+    if importlib.util.find_spec("streamlit") is None:
+        raise ServiceError(
+            f"Streamlit is not installed for {sys.executable}", next_step="pip install 'perfci[dashboard]'"
+        )
+    pages = share.folder("dashboard")
+    options = {
+        "server.headless": "true",
+        "server.address": ports.LOOPBACK,
+        "server.port": str(port),
+        "server.fileWatcherType": "none",
+        "browser.gatherUsageStats": "false",
+        "client.toolbarMode": "viewer",
+    }
+    command = [sys.executable, "-m", "streamlit", "run", str(pages / "app.py")]
+    command += [word for name, value in options.items() for word in (f"--{name}", value)]
+    logs = settings.state / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    tree.start(Program("dashboard", tuple(command), inherited(settings), pages, logs / "dashboard.log"))
+    until = time.monotonic() + _DASHBOARD_LIMIT_S
+    while not _answers(f"http://{ports.LOOPBACK}:{port}/_stcore/health"):
+        tree.check()
+        if time.monotonic() > until:
+            raise ServiceError(f"the dashboard is not there after {_DASHBOARD_LIMIT_S:g} s", next_step=f"read {logs}")
+        time.sleep(0.1)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5.0, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
