@@ -28,7 +28,7 @@ up: setup ## run the service: Airflow and the dashboard, until Ctrl-C
 
 demo: setup ## fill the database with recorded and synthetic results, then show the dashboard
 	$(BIN)/perfci demo --load $(ARGS)
-	exec $(BIN)/perfci up --no-airflow
+	exec $(BIN)/perfci dashboard
 
 test: browser static ## everything that CI checks
 	echo '== tests'
