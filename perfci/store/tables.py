@@ -49,6 +49,9 @@ class UtcTime(sa.TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+# Names sort by code point on every server, as SQLite does it, whatever its locale.
+_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 # SQLite numbers rows by itself only where the type is spelt INTEGER (64 bits there).
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
@@ -74,7 +77,7 @@ def _reference(name: str, target: str, *, key: bool = False) -> sa.Column[int]:
 
 
 def _text(name: str) -> sa.Column[str]:
-    return sa.Column(name, sa.Text(), nullable=False)
+    return sa.Column(name, _TEXT, nullable=False)
 
 
 def _count(name: str) -> sa.Column[int]:
@@ -85,7 +88,7 @@ suite = sa.Table(
     "suite",
     metadata,
     _id(),
-    sa.Column("name", sa.Text(), nullable=False, unique=True),
+    sa.Column("name", _TEXT, nullable=False, unique=True),
     # A suite holds generated numbers only, or none: so does each of its series.
     sa.Column("synthetic", sa.Boolean(), nullable=False),
 )
@@ -114,7 +117,7 @@ hardware = sa.Table(
     "hardware",
     metadata,
     _id(),
-    sa.Column("name", sa.Text(), nullable=False, unique=True),
+    sa.Column("name", _TEXT, nullable=False, unique=True),
     _text("model"),
     sa.Column("count", sa.Integer(), nullable=False),
     sa.Column("memory_bytes", sa.BigInteger()),
@@ -159,7 +162,7 @@ session = sa.Table(
     "session",
     metadata,
     _id(),
-    sa.Column("name", sa.Text(), nullable=False, unique=True),
+    sa.Column("name", _TEXT, nullable=False, unique=True),
 )
 
 # `artifact_sha256` makes ingesting a file twice a no-op; `path` is where the file is kept. `telemetry` is
