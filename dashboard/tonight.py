@@ -1,0 +1,81 @@
+"""The newest result of every series, put side by side. Pure; rows in, rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from dashboard import palette
+from dashboard.levels import Level, Shown, gain
+from perfci.changes import Standing
+from perfci.model import Origin, Status
+from perfci.store.rows import SeriesRow
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`level` is the newest measured commit's; `status` and `reason` sum up its newest session."""
+
+    series: SeriesRow
+    level: Level
+    status: Status
+    reason: str
+    standing: Standing
+
+    @property
+    def name(self) -> str:
+        return self.series.key.implementation
+
+    @property
+    def change(self) -> float | None:
+        """Gain over the history in the same environment; None where there is none."""
+        ratio = self.standing.ratio
+        return None if ratio is None or self.status is not Status.OK else gain(ratio, self.series.direction)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One workload of one suite on one hardware; entries in the glossary's order."""
+
+    hardware: str
+    suite: str
+    workload: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def shown(self) -> Shown:
+        return Shown.TOKENS if any(e.level.tokens > 0 for e in self.entries) else Shown.METRIC
+
+    @property
+    def ceiling(self) -> float | None:
+        """What the device's own controls would allow, as the chart shows it; None where that is unknown."""
+        known = [e.level for e in self.entries if e.level.floor is not None]
+        best = min(known, key=lambda level: level.floor or 0.0, default=None)
+        if best is None or best.floor is None:
+            return None
+        return best.tokens / best.floor if self.shown is Shown.TOKENS else best.floor
+
+    @property
+    def origins(self) -> tuple[tuple[Origin, datetime], ...]:
+        """Every origin of these numbers, with its newest time."""
+        return newest_by_origin([entry.level for entry in self.entries])
+
+
+def newest_by_origin(levels: Sequence[Level]) -> tuple[tuple[Origin, datetime], ...]:
+    newest: dict[Origin, datetime] = {}
+    for level in levels:
+        newest[level.origin] = max(level.newest_at, newest.get(level.origin, level.newest_at))
+    return tuple(sorted(newest.items()))
+
+
+def sections(entries: Sequence[Entry]) -> tuple[Section, ...]:
+    """By hardware, suite and workload; what was generated comes last."""
+    ordered = sorted(entries, key=lambda e: (*_place(e), palette.order(e.name)))
+    return tuple(Section(*place[1:], tuple(group)) for place, group in groupby(ordered, key=_place))
+
+
+def _place(entry: Entry) -> tuple[bool, str, str, str]:
+    key = entry.series.key
+    return entry.series.synthetic, key.hardware, key.suite, key.workload

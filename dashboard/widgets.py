@@ -1,0 +1,45 @@
+"""What several pages show the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal
+
+import streamlit as st
+
+from dashboard import text
+from dashboard.sheets import Sheet
+from perfci.errors import PerfciError
+from perfci.model import Origin
+
+NOTHING_YET = (
+    "**No measurements yet.** `perfci nightly` measures this machine; `perfci demo --load` shows recorded results "
+    "of another one and a synthetic year."
+)
+_Look = tuple[str, Literal["green", "blue", "orange"], str]
+_ORIGIN: dict[Origin, _Look] = {
+    Origin.MEASURED: ("measured here", "green", ":material/speed:"),
+    Origin.RECORDED: ("recorded", "blue", ":material/history:"),
+    Origin.SYNTHETIC: ("synthetic", "orange", ":material/science:"),
+}
+
+
+def origins(found: Iterable[tuple[Origin, datetime]], *, hardware: str) -> None:
+    """Where the numbers below come from; beside each chart of them."""
+    with st.container(horizontal=True, gap="small"):
+        for origin, newest_at in found:
+            word, colour, icon = _ORIGIN[origin]
+            where = f" on {text.as_markdown(hardware)}, {text.day(newest_at)}"
+            made = {Origin.SYNTHETIC: ": made by a generator, not measured"}.get(origin, where)
+            st.badge(f"{word}{made}", color=colour, icon=icon)
+
+
+def table(rows: Sheet, *, key: str) -> None:
+    st.dataframe(rows, hide_index=True, width="stretch", key=key)
+
+
+def error(problem: PerfciError) -> None:
+    st.error(
+        f"{text.as_markdown(problem.message)}\n\nNext: {text.as_markdown(problem.next_step)}", icon=":material/error:"
+    )
