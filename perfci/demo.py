@@ -1,0 +1,118 @@
+"""What `perfci demo --load` puts into the ordinary database, through the ordinary path: recorded results of a real
+device, and a synthetic year. The two never share a series; both are named for what they are wherever they show."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from perfci import artifact, config, nightly, share, synthetic
+from perfci.config import Settings
+from perfci.errors import ArtifactError
+from perfci.ingest import store_files
+from perfci.model import Origin, Run
+from perfci.store import writes
+
+_BATCH = 150  # result files between two lines of progress; about two seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Result files that are new, that were there before, and that were refused, each with its reason."""
+
+    new: int = 0
+    known: int = 0
+    refused: tuple[str, ...] = ()
+
+    def __add__(self, other: Loaded) -> Loaded:
+        return Loaded(self.new + other.new, self.known + other.known, self.refused + other.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDemo:
+    recorded: Loaded
+    synthetic: Loaded
+    new_alerts: int
+
+
+def load(
+    settings: Settings, *, echo: Callable[[str], None], seed: int = 1, nights: int = synthetic.NIGHTS
+) -> LoadedDemo:
+    """Safe to repeat and to kill: what is stored already stays as it is. Raises StoreError.
+
+    nights: length of the synthetic year. Another seed is another year, on commits of its own; load one a database.
+    """
+    engine = nightly.opened(settings)
+    recorded = _load_recorded(engine, settings, share.folder("dashboard") / "demo", echo=echo)
+    generated = _load_synthetic(engine, settings, echo=echo, seed=seed, nights=nights)
+    return LoadedDemo(recorded, generated, _detect(settings, seed=seed, nights=nights, echo=echo))
+
+
+def _load_recorded(engine: Engine, settings: Settings, folder: Path, *, echo: Callable[[str], None]) -> Loaded:
+    files = sorted(p for p in folder.glob("*") if p.name.endswith((artifact.SUFFIX, f"{artifact.SUFFIX}.gz")))
+    with tempfile.TemporaryDirectory(dir=settings.state, prefix="demo-") as scratch:
+        refused: list[str] = []
+        plain: list[Path] = []
+        for path in files:
+            try:
+                plain.append(_unpacked(path, Path(scratch)))
+            except ArtifactError as error:
+                refused.append(str(error))
+        stored = _stored(engine, settings, plain, origin=Origin.RECORDED) + Loaded(refused=tuple(refused))
+    echo(f"recorded results: {stored.new} new, {stored.known} known, {len(stored.refused)} refused")
+    for reason in stored.refused:
+        echo(f"  {reason}")
+    return stored
+
+
+def _unpacked(path: Path, scratch: Path) -> Path:
+    """`path` itself, or its content beside it in `scratch`: never more than a result file may have."""
+    if path.suffix != ".gz":
+        return path
+    target = scratch / path.stem
+    try:
+        with gzip.open(path) as stream:
+            target.write_bytes(stream.read(artifact.MAX_BYTES + 1))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ArtifactError(f"{path} cannot be unpacked ({error})", next_step="fetch the file again") from error
+    return target
+
+
+def _load_synthetic(
+    engine: Engine, settings: Settings, *, echo: Callable[[str], None], seed: int, nights: int
+) -> Loaded:
+    total = Loaded()
+    runs = synthetic.year(seed, nights=nights)
+    while batch := tuple(islice(runs, _BATCH)):
+        total += _store_batch(engine, settings, batch)
+        night = f"{batch[-1].started_at:%Y-%m-%d}"
+        echo(f"synthetic year: up to the night of {night}, {total.new} results new, {total.known} known")
+    writes.sync_branch(engine, synthetic.SUITE, synthetic.commits(seed)[:nights])
+    return total
+
+
+def _store_batch(engine: Engine, settings: Settings, runs: Iterable[Run]) -> Loaded:
+    with tempfile.TemporaryDirectory(dir=settings.state, prefix="demo-") as scratch:
+        paths = [artifact.write(run, Path(scratch)) for run in runs]
+        return _stored(engine, settings, paths, origin=None)
+
+
+def _stored(engine: Engine, settings: Settings, paths: Sequence[Path], *, origin: Origin | None) -> Loaded:
+    told = store_files(engine, settings, paths, origin=origin)
+    return Loaded(told["stored"], told["known"], tuple(entry["reason"] for entry in told["refused"]))
+
+
+def _detect(settings: Settings, *, seed: int, nights: int, echo: Callable[[str], None]) -> int:
+    """Every series of the year was measured in its last night, so that one session touches them all."""
+    last = max(synthetic.year(seed, nights=nights), key=lambda run: run.started_at).session
+    told = nightly.detect(str(config.find(settings.root)), last, synthetic=True)
+    found = sum(1 for change in told["changes"] if change["relevant"])
+    echo(f"synthetic year: {found} relevant changes found, {told['new_alerts']} new alerts")
+    return int(told["new_alerts"])
