@@ -1,0 +1,288 @@
+"""Repositories under perfci, each as a bare mirror in the cache.
+
+The user's own repository is read and never written to. Commits that a force-push or a deleted branch left
+without a name stay in the mirror, so that what was measured once can be measured again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from perfci.bench.git import Answer, ask, demand, without_credentials
+from perfci.bench.ownership import exclusive
+from perfci.errors import SourceError
+from perfci.model import Commit
+
+_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_FORMAT = "%H%x00%P%x00%cI%x00%s"
+_UPLOAD_PACK = "git -c 'safe.directory=*' upload-pack"
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """repository: a URL, or the absolute path of a repository or bundle file. folder: the bare mirror of it."""
+
+    repository: str
+    folder: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.folder.with_suffix(".lock")
+
+    @property
+    def name(self) -> str:
+        """For messages: without credentials."""
+        return without_credentials(self.repository)
+
+    def resolve(self, rev: str, *, branch: str = "") -> Commit:
+        """The commit that `rev` names in the repository; HEAD is the repository's own.
+
+        Its position is that on `branch`, None when it is off it or there is no such branch.
+        Raises SourceError for a revision that the repository does not have.
+        """
+        sha = self._sha(rev)
+        commit = self._log(sha, "-n1", "--no-walk")[0]
+        tip = self._branch_tip(branch) if branch else None
+        position = self._position(sha, tip) if tip else None
+        return Commit(commit.sha, commit.parents, position, commit.committed_at, commit.subject)
+
+    def branch(self, name: str, *, last: int | None = None) -> tuple[Commit, ...]:
+        """First-parent commits of a branch, oldest first, with their positions; the newest `last` of them alone.
+
+        Raises SourceError when there is no such branch.
+        """
+        tip = self._branch_tip(name)
+        if tip is None:
+            raise SourceError(
+                f"{self.name} has no branch {name!r}", next_step=self._near(name, "set `branch` to one of")
+            )
+        length = self._length(tip)
+        commits = self._log(tip, "--first-parent", *(() if last is None else (f"-n{last}",)))
+        return tuple(
+            Commit(c.sha, c.parents, length - i, c.committed_at, c.subject)
+            for i, c in reversed(list(enumerate(commits)))
+        )
+
+    def has(self, sha: str) -> bool:
+        return ask("cat-file", "-e", f"{sha}^{{commit}}", folder=self.folder).code == 0
+
+    def tree(self, sha: str, paths: Sequence[str]) -> str | None:
+        """A hash of the contents below `paths` (none: everything); None when one of them is not in the commit."""
+        names = [f"{sha}:{_inside(path)}" for path in paths] or [f"{sha}^{{tree}}"]
+        answer = ask("rev-parse", "--verify", "--quiet", names[0], folder=self.folder)
+        hashes = [answer.text]
+        for name in names[1:]:
+            hashes.append(ask("rev-parse", "--verify", "--quiet", name, folder=self.folder).text)
+        return hashlib.sha256("\0".join((*paths, *hashes)).encode()).hexdigest() if all(hashes) else None
+
+    def blob(self, sha: str, path: str) -> bytes | None:
+        """The contents of a file in a commit; None when there is no such file."""
+        answer = ask("cat-file", "blob", f"{sha}:{_inside(path)}", folder=self.folder)
+        return answer.out if answer.code == 0 else None
+
+    def _sha(self, rev: str) -> str:
+        if not rev.strip() or rev.startswith("-") or any(ord(c) < 32 for c in rev):
+            raise SourceError(f"{rev!r} is no revision", next_step="name a commit, a tag or a branch")
+        answer = self._parse(rev)
+        if answer.code != 0 and _SHA.fullmatch(rev):
+            # Reachable from no branch or tag any more, yet a server may still hand it out by its name.
+            with exclusive(self.lock) as lock:
+                ask("fetch", "--quiet", "--no-tags", *_transport(self.repository), rev, folder=self.folder, lock=lock)
+            answer = self._parse(rev)
+        if answer.code == 0:
+            return answer.text
+        if "ambiguous" in answer.problem:
+            raise SourceError(f"{rev!r} names several objects of {self.name}", next_step="write more of its digits")
+        raise SourceError(
+            f"{self.name} has no revision {rev!r}", next_step=self._near(rev, "name one that it has, such as")
+        )
+
+    def _parse(self, rev: str) -> Answer:
+        return ask("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}", folder=self.folder)
+
+    def _branch_tip(self, name: str) -> str | None:
+        # A checkout of one commit, as CI makes it, knows its branches by their remote names alone.
+        for prefix in ("refs/heads/", "refs/remotes/origin/"):
+            answer = ask("rev-parse", "--verify", "--quiet", f"{prefix}{name}^{{commit}}", folder=self.folder)
+            if answer.code == 0:
+                return answer.text
+        return None
+
+    def _length(self, sha: str) -> int:
+        return int(demand("rev-list", "--first-parent", "--count", sha, folder=self.folder).text)
+
+    def _position(self, sha: str, tip: str) -> int | None:
+        """`sha` lies on the branch if and only if so many steps back from the tip lead to it."""
+        position, length = self._length(sha), self._length(tip)
+        if position > length:
+            return None
+        there = ask("rev-parse", "--verify", "--quiet", f"{tip}~{length - position}", folder=self.folder)
+        return position if there.text == sha else None
+
+    def _log(self, start: str, *options: str) -> list[Commit]:
+        answer = demand(
+            *("log", "--no-show-signature", "--encoding=UTF-8", f"--format={_FORMAT}", *options, start, "--"),
+            folder=self.folder,
+        )
+        return [_commit(line) for line in answer.text.splitlines()]
+
+    def _near(self, name: str, advice: str) -> str:
+        answer = ask("for-each-ref", "--format=%(refname)", "--sort=-committerdate", folder=self.folder)
+        known = [re.sub(r"^refs/(heads|tags|remotes)/", "", ref) for ref in answer.text.split()]
+        known = [ref for ref in known if not ref.startswith("refs/")]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:5]
+        return f"{advice} {', '.join(near)}" if near else "commit something first"
+
+
+def mirror(repository: str, cache: Path, *, needs: str = "") -> Mirror:
+    """The up-to-date mirror of a repository: a URL, a path, or a git bundle file.
+
+    needs: a full sha; when the mirror has it already, nothing is fetched.
+    Raises SourceError for a repository that is missing, unreachable, empty or a shallow clone.
+    """
+    repository = _absolute(repository)
+    found = Mirror(repository, cache / "repositories" / _folder_name(repository))
+    if needs and found.folder.is_dir() and found.has(needs):
+        return found
+    heads = _advertised(repository)
+    with exclusive(found.lock) as lock:
+        _make(found, sha_length=max(map(len, heads.values())), lock=lock)
+        _fetch(found, head=heads.get("HEAD"), lock=lock)
+    return found
+
+
+def check_clean(repository: str, paths: Sequence[str]) -> None:
+    """Raises SourceError when a local repository has changes below `paths` that no commit holds.
+
+    perfci measures commits, not files. A URL, a bundle and a bare repository have no files to differ.
+    """
+    folder = Path(_absolute(repository))
+    if not folder.is_dir() or ask("rev-parse", "--is-inside-work-tree", folder=folder).text != "true":
+        return
+    wanted = [f":(top,literal){_inside(path)}" for path in paths]
+    answer = demand(
+        "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", *wanted, folder=folder
+    )
+    changed = [entry[3:] for entry in answer.out.decode("utf-8", "replace").split("\0") if len(entry) > 3]
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise SourceError(
+            f"{folder} has uncommitted changes: {changed[0]}{more}",
+            next_step="commit or stash them (perfci measures commits), or name a commit with --rev",
+        )
+
+
+def local(repository: str) -> bool:
+    return "://" not in repository and Path(repository).is_absolute()
+
+
+def _absolute(repository: str) -> str:
+    repository = repository.removeprefix("file://")
+    if not repository or repository.startswith("-"):
+        raise SourceError(f"{repository!r} is no repository", next_step="name a path or a URL")
+    if "://" in repository or (":" in repository and not Path(repository).exists()):
+        return repository
+    return str(Path(repository).expanduser().resolve())
+
+
+def _inside(path: str) -> str:
+    """A path of the settings as git has it; empty for the whole repository."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return "/".join(parts)
+
+
+def _folder_name(repository: str) -> str:
+    plain = without_credentials(repository)
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", plain.rstrip("/").rpartition("/")[2].removesuffix(".git"))[:40]
+    return f"{stem.lstrip('.-') or 'repository'}-{hashlib.sha256(plain.encode()).hexdigest()[:12]}.git"
+
+
+def _transport(repository: str) -> tuple[str, ...]:
+    if local(repository) and Path(repository).is_dir():
+        return ("--upload-pack", _UPLOAD_PACK, repository)
+    return (repository,)
+
+
+def _advertised(repository: str) -> dict[str, str]:
+    """Branches, tags and HEAD with their shas, as the repository itself tells them."""
+    shown = without_credentials(repository)
+    if local(repository):
+        _check_local(Path(repository))
+    answer = ask("ls-remote", "--quiet", *_transport(repository))
+    if answer.code != 0:
+        raise SourceError(
+            f"{shown} cannot be read as a git repository or bundle: {answer.problem}",
+            next_step="mend `repo` in perfci.toml",
+        )
+    heads = {ref: sha for sha, _, ref in (line.partition("\t") for line in answer.text.splitlines())}
+    if not heads:
+        raise SourceError(f"{shown} has no commit", next_step="commit something first")
+    return heads
+
+
+def _check_local(folder: Path) -> None:
+    if not folder.exists():
+        raise SourceError(f"repository {folder} does not exist", next_step="mend `repo` in perfci.toml")
+    if folder.is_file():
+        return  # a bundle, or git says why not
+    answer = ask("rev-parse", "--show-cdup", "--is-shallow-repository", folder=folder)
+    if answer.code != 0:
+        raise SourceError(
+            f"{folder} is no git repository", next_step="mend `repo` in perfci.toml, or run git init there"
+        )
+    up, _, shallow = answer.out.decode("utf-8", "replace").rstrip("\n").rpartition("\n")
+    if up:
+        raise SourceError(
+            f"{folder} is a folder inside the repository {(folder / up).resolve()}",
+            next_step="set `repo` to the repository and `paths` to the folder",
+        )
+    if shallow == "true":
+        raise SourceError(
+            f"{folder} is a shallow clone, in which commits have no position",
+            next_step="fetch its whole history with `git fetch --unshallow`",
+        )
+
+
+def _make(found: Mirror, *, sha_length: int, lock: int) -> None:
+    kind = "sha256" if sha_length == 64 else "sha1"
+    folder = found.folder
+    # A killed git leaves its lock files; nobody else writes here while `lock` is held.
+    for stale in (*folder.glob("*.lock"), *folder.glob("refs/**/*.lock")):
+        stale.unlink(missing_ok=True)
+    if not (folder / "HEAD").is_file():
+        demand("init", "--quiet", "--bare", "--template=", f"--object-format={kind}", str(folder), lock=lock)
+
+
+def _fetch(found: Mirror, *, head: str | None, lock: int) -> None:
+    specs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
+    if local(found.repository):
+        specs.append("+refs/remotes/*:refs/remotes/*")
+    if head:
+        specs.append("+HEAD:refs/perfci/head")
+    demand(
+        *("fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+        *(*_transport(found.repository), *specs),
+        folder=found.folder,
+        lock=lock,
+        next_step=f"look at {found.name}, then try again",
+    )
+    if (found.folder / "shallow").exists():
+        raise SourceError(f"{found.name} is a shallow clone", next_step="name a repository with its whole history")
+    if head:
+        demand("update-ref", "--no-deref", "HEAD", head, folder=found.folder, lock=lock)
+
+
+def _commit(line: str) -> Commit:
+    sha, parents, when, subject = line.split("\0", 3)
+    try:
+        at = datetime.fromisoformat(when)
+    except ValueError:  # a date beyond the calendar
+        at = None
+    plain = "".join(c if c.isprintable() else " " for c in subject)[:500]
+    return Commit(sha=sha, parents=tuple(parents.split()), committed_at=at, subject=plain)
