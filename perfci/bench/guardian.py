@@ -1,0 +1,126 @@
+"""Runs one command and leaves nothing of it behind: `python -I -S guardian.py COMMAND...`.
+
+    runner ── guardian ── command ── whatever it starts
+          pipe          own session
+
+The guardian is a Linux child subreaper, so that a process that daemonises stays below it. It kills all that
+is below it when the command has ended, when it gets SIGTERM, and when the pipe on its standard input ends:
+the runner is gone then, SIGKILL included. It ends with the command's exit code, 128 + n for signal n.
+
+A script of its own, standard library alone: it must start in milliseconds and in any Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# SIGKILL takes effect once the kernel lets go; a process stuck in a driver may never.
+_KILL_LIMIT_S = 10.0
+
+
+def main(command: list[str]) -> int:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    wake = _wake_on_signals()
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_die_with_guardian,  # noqa: PLW1509  one thread here
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        os.write(2, f"{command[0]} cannot be started: {error}\n".encode())
+        return 127
+    try:
+        return _wait(child, wake)
+    finally:
+        _kill_all()
+
+
+def _wait(child: subprocess.Popen[bytes], wake: int) -> int:
+    while True:
+        ready, _, _ = select.select([0, wake], [], [])
+        if wake in ready and any(number != signal.SIGCHLD for number in os.read(wake, 4096)):
+            return 128 + signal.SIGTERM
+        code = _reap(child.pid)
+        if code is not None:
+            child.returncode = code
+            return code if code >= 0 else 128 - code
+        if 0 in ready and not os.read(0, 4096):
+            return 128 + signal.SIGTERM
+
+
+def _reap(wanted: int = 0) -> int | None:
+    """Collect what has ended; the exit code of `wanted` if it is among them."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == wanted:
+            code = os.waitstatus_to_exitcode(status)
+
+
+def _kill_all() -> None:
+    until = time.monotonic() + _KILL_LIMIT_S
+    while (below := _below(os.getpid())) and time.monotonic() < until:
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+        _reap()
+
+
+def _below(top: int) -> list[int]:
+    """Living processes that descend from `top`, by /proc."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found: list[int] = []
+    level = {top}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level}
+        found += level
+    return found
+
+
+def _wake_on_signals() -> int:
+    read_end, write_end = os.pipe()
+    for end in (read_end, write_end):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(write_end)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return read_end
+
+
+def _die_with_guardian() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

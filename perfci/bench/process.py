@@ -1,0 +1,208 @@
+"""One command in one fresh process, its output kept and nothing of it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from perfci.bench import guardian
+
+LOG_LIMIT_BYTES = 20 * 1024 * 1024
+_TAIL_BYTES = 64 * 1024
+_TAIL_LINES = 60
+_TAIL_CHARACTERS = 12_000
+# How long the guardian may take to kill what is below it.
+_GRACE_S = 15.0
+
+# What a command may know of the environment that perfci runs in. A list of what is allowed, since nobody can list
+# every name under which a token, a database or a cloud account is kept.
+_ALLOWED = re.compile(
+    "PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|TERM|XDG_RUNTIME_DIR|LD_LIBRARY_PATH|LIBRARY_PATH|CPATH|CC|CXX"
+    "|CFLAGS|CXXFLAGS|LDFLAGS|CUDAHOSTCXX|CUDACXX|MAKEFLAGS|DOCKER_HOST|SSL_CERT_FILE|SSL_CERT_DIR"
+    "|(LC|CUDA|NVIDIA|NCCL|OMP|MKL|KMP|OPENBLAS|TORCH|TRITON|SLURM)_.*"
+)
+# For what installs packages alone.
+_NETWORK = re.compile("(https?|no|all)_proxy|(requests|curl)_ca_bundle|PIP_.*", re.IGNORECASE)
+_SECRET = re.compile(r"://[^/@\s]+@|TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY", re.IGNORECASE)
+
+_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\^_])")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """code: as a shell has it, 128 + n for signal n. tail: the last lines of its output, without colours."""
+
+    code: int
+    timed_out: bool
+    tail: str
+    started_at: datetime
+    finished_at: datetime
+
+    def how(self) -> str:
+        """In words, for a reason."""
+        seconds = (self.finished_at - self.started_at).total_seconds()
+        if self.timed_out:
+            return f"killed after {seconds:.0f} s"
+        if self.code <= 128:
+            return f"ended with exit code {self.code} after {seconds:.1f} s"
+        number = self.code - 128
+        name = signal.Signals(number).name if number in {int(s) for s in signal.Signals} else f"signal {number}"
+        hint = " (out of memory?)" if number == signal.SIGKILL else ""
+        return f"ended by {name}{hint} after {seconds:.1f} s"
+
+
+def wrapped(command: str, launch: str = "{cmd}") -> tuple[str, ...]:
+    """`command` read by sh, started through a hardware's `launch`.
+
+    `srun {cmd}` gets it as arguments of its own; `bash -lc "{cmd}"`, in quotes, as one that a shell can read.
+    """
+    words = ("/bin/sh", "-c", command)
+    bare = "{cmd}" in shlex.split(launch, posix=False)
+    found: list[str] = []
+    for word in shlex.split(launch):
+        found += words if bare and word == "{cmd}" else [word.replace("{cmd}", shlex.join(words))]
+    return tuple(found)
+
+
+def scrubbed(environment: Mapping[str, str], *, network: bool = False) -> dict[str, str]:
+    """What of `environment` a command may see; with `network`, also how packages are fetched.
+
+    Whatever looks like a secret by its name or holds a password in a URL is left out.
+    """
+    kept = {
+        key: value
+        for key, value in environment.items()
+        if _ALLOWED.fullmatch(key) or (network and _NETWORK.fullmatch(key))
+    }
+    return {key: value for key, value in kept.items() if not _SECRET.search(key) and not _SECRET.search(value)}
+
+
+def run(
+    command: tuple[str, ...],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    log: Path,
+    progress: Callable[[float, str], None] = lambda elapsed, line: None,
+) -> Ended:
+    """Run `command` in `folder` until it ends or `timeout_s` is over, then kill whatever is left of it.
+
+    environment: all of it. log: gets the output, up to LOG_LIMIT_BYTES; a full disk stops the log, not the command.
+    progress: called about every second with the seconds so far and the last line of output.
+    """
+    started_at, start = datetime.now(UTC), time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", guardian.__file__, *command],
+        cwd=folder,
+        env=dict(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # a Ctrl-C on the terminal is the runner's to act on
+    )
+    assert process.stdout is not None
+    timed_out, told = False, start
+    try:
+        with _Output(log) as output:
+            while _follow(process, output):
+                now = time.monotonic()
+                if now - start > timeout_s:
+                    timed_out = True
+                    break
+                if now - told >= 1:
+                    told = now
+                    progress(now - start, output.last_line())
+            _stop(process)
+            output.drain(process.stdout)
+            tail = output.tail()
+    finally:
+        _stop(process)
+        process.stdout.close()
+    return Ended(process.returncode, timed_out, tail, started_at, datetime.now(UTC))
+
+
+def _follow(process: subprocess.Popen[bytes], output: _Output) -> bool:
+    """Take what the command wrote; False once it has ended."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], 0.1)
+    if ready:
+        data = os.read(process.stdout.fileno(), 65536)
+        output.take(data)
+        if not data:  # it closed its output and may yet run on
+            time.sleep(0.02)
+    return process.poll() is None
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()  # the guardian kills everything below it when this pipe ends
+    try:
+        process.wait(timeout=_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class _Output:
+    """A log file that stops at its limit, and the end of the output in memory."""
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._left, self._end = log, LOG_LIMIT_BYTES, b""
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> _Output:
+        with contextlib.suppress(OSError):
+            self._file = self._log.open("wb", buffering=0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def take(self, data: bytes) -> None:
+        self._end = (self._end + data)[-_TAIL_BYTES:]
+        if self._file is None or not data or self._left <= 0:
+            return
+        try:
+            self._left -= self._file.write(data[: self._left])
+        except OSError:  # the disk is full: what follows is in memory alone
+            self._left = 0
+
+    def drain(self, pipe: IO[bytes]) -> None:
+        """What is left in the pipe; nobody need have closed its other end."""
+        os.set_blocking(pipe.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(pipe.fileno(), 65536):
+                self.take(data)
+
+    def last_line(self) -> str:
+        lines = _lines(self._end[-4096:])
+        return lines[-1][:200] if lines else ""
+
+    def tail(self) -> str:
+        return "\n".join(_lines(self._end)[-_TAIL_LINES:])[-_TAIL_CHARACTERS:]
+
+
+def _lines(data: bytes) -> list[str]:
+    """As a terminal would show them: no escapes, and of what a carriage return overwrote the last alone."""
+    lines = []
+    for raw in _ESCAPE.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n").split("\n"):
+        shown = raw.rstrip("\r").rpartition("\r")[2]
+        line = "".join(c for c in shown if c.isprintable() or c == "\t").rstrip()
+        if line:
+            lines.append(line)
+    return lines
