@@ -1,0 +1,190 @@
+"""What a suite's commands run in: the runner's own Python, or an environment made from a lock file.
+
+An environment is made once for each content of the lock file (and of the files that it includes) and each
+Python, and shared by all commits and runs that have the same. So it holds nothing of the repository itself:
+a lock that installs from the checkout is refused, since the next commit would be measured with this one's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from perfci.bench import process
+from perfci.bench.ownership import exclusive, remove_tree
+from perfci.bench.source import Mirror
+
+Echo = Callable[[str], None]
+_MARKER = "perfci-complete"
+_NOT_FOR_PIP = ("uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "pixi.lock", "conda-lock.yml", "environment.yml")
+_INCLUDES = ("-r", "--requirement", "-c", "--constraint")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a commit cannot be run: for `build_failed`."""
+
+    reason: str
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """python: the program. key: equal for equal contents; part of what a build is cached by."""
+
+    python: Path
+    key: str
+
+    @property
+    def programs(self) -> Path:
+        return self.python.parent
+
+
+class _LockProblem(Exception):
+    pass
+
+
+@functools.cache
+def own() -> Interpreter:
+    """The Python that perfci itself runs in, with what is installed there."""
+    installed = sorted({f"{d.name}=={d.version}" for d in importlib.metadata.distributions()})
+    return Interpreter(Path(sys.executable), f"own-{_digest(_this_python(), sys.prefix, *installed)}")
+
+
+def prepare(
+    mirror: Mirror, sha: str, lock_file: str, *, cache: Path, timeout_s: float, echo: Echo
+) -> Interpreter | Failure:
+    """The environment for `lock_file` at that commit, made now unless there is one. A failure is not remembered."""
+    try:
+        files = _lock_files(mirror, sha, lock_file)
+    except _LockProblem as problem:
+        return Failure(str(problem))
+    key = _digest(_this_python(), *(f"{name}\0{text}" for name, text in sorted(files.items())))
+    folder = cache / "environments" / key
+    found = Interpreter(folder / "bin" / "python", key)
+    with exclusive(folder.with_suffix(".lock"), patience_s=timeout_s + 60):
+        if (folder / _MARKER).is_file():
+            return found
+        if folder.exists():
+            remove_tree(folder)  # a killed run began it
+        failure = _make(folder, lock_file, files, timeout_s=timeout_s, echo=echo)
+        if failure is None:
+            (folder / _MARKER).touch()
+    return failure or found
+
+
+def lacks(interpreter: Interpreter, module: str, environment: Mapping[str, str]) -> bool:
+    """Whether `module` cannot be imported there."""
+    if str(interpreter.python) == sys.executable:
+        return importlib.util.find_spec(module) is None
+    question = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    ended = process.run(
+        (str(interpreter.python), "-c", question),
+        folder=Path("/"),
+        environment=environment,
+        timeout_s=60,
+        log=Path(os.devnull),
+    )
+    return ended.code != 0
+
+
+def _make(folder: Path, lock_file: str, files: Mapping[str, str], *, timeout_s: float, echo: Echo) -> Failure | None:
+    name = f"environment {folder.name[:8]} of {lock_file}"
+    echo(f"{name}: installing")
+    inputs = folder / "lock"
+    for path, text in files.items():
+        (inputs / path).parent.mkdir(parents=True, exist_ok=True)
+        (inputs / path).write_text(text, "utf-8")
+    pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
+    steps = (
+        (sys.executable, "-m", "venv", str(folder)),
+        (*pip, "--progress-bar=off", "-r", str(inputs / lock_file)),
+    )
+    for command in steps:
+        ended = process.run(
+            command,
+            folder=inputs,
+            environment=process.scrubbed(os.environ, network=True),
+            timeout_s=timeout_s,
+            log=folder.with_suffix(".log"),
+            progress=every(15, lambda elapsed, line: echo(f"{name}: {elapsed:.0f} s, {line}")),
+        )
+        if ended.code != 0:
+            return Failure(f"{lock_file} could not be installed: {' '.join(command[1:4])} {ended.how()}", ended.tail)
+    return None
+
+
+def every(seconds: float, tell: Callable[[float, str], None]) -> Callable[[float, str], None]:
+    """A progress callback that passes on one call in so many seconds."""
+    last = 0.0
+
+    def progress(elapsed: float, line: str) -> None:
+        nonlocal last
+        if elapsed - last >= seconds:
+            last = elapsed
+            tell(elapsed, line)
+
+    return progress
+
+
+def _lock_files(mirror: Mirror, sha: str, lock_file: str) -> dict[str, str]:
+    """The lock and what it includes, by path in the repository."""
+    if PurePosixPath(lock_file).name in _NOT_FOR_PIP:
+        raise _LockProblem(f"environment = {lock_file!r} is no file for pip; export it as requirements")
+    found: dict[str, str] = {}
+    wanted = [lock_file]
+    while wanted:
+        path = wanted.pop()
+        if path in found:
+            continue
+        data = mirror.blob(sha, path)
+        if data is None:
+            raise _LockProblem(f"environment = {lock_file!r}: the commit has no file {path}")
+        found[path] = data.decode("utf-8", "replace")
+        for number, line in enumerate(found[path].splitlines(), 1):
+            include = _include(f"{path} line {number}", line)
+            if include:
+                wanted.append(os.path.normpath(PurePosixPath(path).parent / include))
+    return found
+
+
+def _include(where: str, line: str) -> str | None:
+    """The file that a line of a requirements file includes. Raises for one that installs from the checkout."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        return None  # pip will say it better
+    if not words:
+        return None
+    first, _, rest = words[0].partition("=")
+    if first in _INCLUDES:
+        included = rest or (words[1] if len(words) > 1 else "")
+        return None if "://" in included else included or None
+    target = (
+        words[1] if first in ("-e", "--editable") and len(words) > 1 else rest if first == "--editable" else words[0]
+    )
+    after_at = line.partition(" @ ")[2].strip()
+    if target.startswith((".", "/", "file:")) or after_at.startswith((".", "/", "file:")):
+        raise _LockProblem(
+            f"{where} installs {target!r} from the checkout, but an environment is shared by commits; "
+            "do it in `build`, which has a place of its own for each commit"
+        )
+    return None
+
+
+@functools.cache
+def _this_python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()} {platform.machine()} {sys.base_prefix}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
