@@ -1,0 +1,269 @@
+"""One suite at one commit: made ready, run in fresh processes, a result file for each of them.
+
+The harness is the service's and the subject is the commit's: a measured process imports perfci from a folder
+that holds nothing else, and everything else from the commit's checkout and environment.
+
+Standard library alone, with the modules that it imports: a node has no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import perfci
+from perfci import artifact
+from perfci.bench import build as building
+from perfci.bench import outcome, ownership, probe, process, rules
+from perfci.bench.build import Inputs, Ready, prepared
+from perfci.bench.environment import Echo, Failure, every
+from perfci.bench.outcome import Outcome
+from perfci.bench.process_report import Pair, line, paragraph
+from perfci.bench.source import mirror
+from perfci.config import HardwareRule, Settings, Suite
+from perfci.errors import DeviceError, SuiteError
+from perfci.model import Commit, Hardware, Origin, Run, RunStatus, Status, Telemetry
+
+# Compiled kernels of so many commits are kept a suite, tens of megabytes each.
+KEPT_COMPILED = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """repository: what to fetch from (a bundle file, too). runs: fresh processes, numbered from `first_index`.
+
+    expect: (workload, implementation) that were measured before, so that their absence is told.
+    position: of the commit on the tracked branch, where the caller knows it. hardware: what this node has to be
+    (a name of the settings); empty: whatever it is.
+    """
+
+    suite: Suite
+    repository: str
+    sha: str
+    session: str
+    runs: int
+    first_index: int = 0
+    expect: tuple[Pair, ...] = ()
+    origin: Origin = Origin.MEASURED
+    position: int | None = None
+    hardware: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOutcome:
+    """ok is False where the commit does not build: its measurements will say so."""
+
+    ok: bool
+    cached: bool
+    seconds: float
+    reason: str = ""
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a job's runs share."""
+
+    job: Job
+    settings: Settings
+    commit: Commit
+    hardware: Hardware
+    launch: str
+    out: Path
+    echo: Echo
+
+
+def build(job: Job, settings: Settings, *, echo: Echo) -> BuildOutcome:
+    """Make environment and build of a commit, or find them in the cache.
+
+    Raises SourceError, DeviceError, and SuiteError where the disk is full or cannot be written.
+    """
+    start = time.monotonic()
+    with (
+        _writable(settings.state),
+        prepared(_inputs(job, settings, _device(job, settings)[1]), settings, echo=echo) as ready,
+    ):
+        seconds = time.monotonic() - start
+        if isinstance(ready, Failure):
+            return BuildOutcome(False, False, seconds, ready.reason, ready.log_tail)
+        return BuildOutcome(True, ready.cached, seconds)
+
+
+def run(job: Job, settings: Settings, *, out: Path, echo: Echo) -> tuple[Path, ...]:
+    """Measure a commit in `job.runs` fresh processes; a result file in `out` for each, written as soon as it ends.
+
+    A commit that cannot be built gives one result that says so for every expected name; a process that fails gives
+    one too, and the next one still runs.
+    Raises SourceError (repository, commit), DeviceError (absent, or used by another process) and SuiteError (a full
+    disk).
+    """
+    with _writable(settings.state):
+        hardware, launch = _device(job, settings)
+        inputs = _inputs(job, settings, launch)
+        known = inputs.mirror.resolve(job.sha, branch=job.suite.branch)
+        commit = known if job.position is None else replace(known, position=job.position)
+        place = _Place(job, settings, commit, hardware, launch, out, echo)
+        started_at = datetime.now(UTC)
+        with prepared(inputs, settings, echo=echo) as ready:
+            if isinstance(ready, Failure):
+                echo(f"{job.suite.name} {job.sha[:9]}: {ready.reason}")
+                found = outcome.failed(RunStatus.BUILD_FAILED, ready.reason, job.expect)
+                python, tail = Path(sys.executable), ready.log_tail
+                return (_write(place, job.first_index, found, python=python, started_at=started_at, log_tail=tail),)
+            indexes = range(job.first_index, job.first_index + job.runs)
+            return tuple(_one(place, ready, index, number=n) for n, index in enumerate(indexes, 1))
+
+
+def _device(job: Job, settings: Settings) -> tuple[Hardware, str]:
+    """What this node is and how it wraps commands.
+
+    Behind a `launch` that starts commands elsewhere (srun), the node here need not have the device.
+    """
+    here = probe.hardware(settings.hardware)
+    rule = settings.hardware.get(job.hardware or here.name, HardwareRule(here.name))
+    if rule.launch != "{cmd}":
+        program = shlex.split(rule.launch)[0]
+        if "{cmd}" not in program and shutil.which(program) is None:
+            raise DeviceError(
+                f"hardware.{rule.name}.launch = {rule.launch!r}: there is no program {program!r} on this node",
+                next_step="install it or mend `launch`",
+            )
+        return (here if here.name == rule.name else Hardware(rule.name, rule.match)), rule.launch
+    if job.hardware and job.hardware != here.name:
+        raise DeviceError(
+            f"hardware {job.hardware!r} is asked for, and this node is {here.name} ({here.model})",
+            next_step="run it on a node that has one",
+        )
+    if others := probe.other_processes():
+        raise DeviceError(
+            f"{here.name} is in use by {', '.join(others)[:200]}", next_step="end that process or wait for it"
+        )
+    return here, rule.launch
+
+
+def _inputs(job: Job, settings: Settings, launch: str) -> Inputs:
+    source = mirror(job.repository, settings.cache, needs=job.sha)
+    commit = source.resolve(job.sha)
+    return Inputs(suite=job.suite, mirror=source, sha=commit.sha, session=job.session, launch=launch)
+
+
+def _one(place: _Place, ready: Ready, index: int, *, number: int) -> Path:
+    """One fresh process and its result file."""
+    job, echo = place.job, place.echo
+    name = f"{job.suite.name} {place.commit.sha[:9]}: process {number} of {job.runs}"
+    folder = ready.folder / f"process-{index}"
+    folder.mkdir()
+    echo(f"{name}: {job.suite.run}")
+    ended = process.run(
+        process.wrapped(job.suite.run, place.launch),
+        folder=ready.source,
+        environment=_process_environment(place, ready, folder, index=index),
+        timeout_s=job.suite.timeout_s,
+        log=folder / "output.log",
+        progress=every(15, lambda elapsed, last: echo(f"{name}: {elapsed:.0f} s, {last}")),
+    )
+    found = outcome.judge(ended, folder / "report.json", folder / "results.json", expect=job.expect)
+    echo(f"{name}: {_summary(found, ended)}")
+    tail = "" if found.status is RunStatus.OK else ended.tail
+    return _write(place, index, found, python=ready.interpreter.python, started_at=ended.started_at, log_tail=tail)
+
+
+def _process_environment(place: _Place, ready: Ready, folder: Path, *, index: int) -> dict[str, str]:
+    job, settings = place.job, place.settings
+    options = (
+        *("-p", "perfci.bench.plugin", "-p", "no:cacheprovider", f"--rootdir={ready.source}"),
+        f"--benchmark-json={folder / 'results.json'}",
+    )
+    compiled = settings.cache / "compiled" / job.suite.name
+    _trim(compiled, keep=KEPT_COMPILED)
+    mine = compiled / place.commit.sha
+    mine.mkdir(parents=True, exist_ok=True)
+    mine.touch()
+    # Fresh inputs for each process, and the same ones when it is run again.
+    seed = int.from_bytes(hashlib.sha256(f"{job.session} {index}".encode()).digest()[:4], "big") >> 1
+    told = {key: os.environ[key] for key in ("PERFCI_NODE", "PERFCI_IMAGE") if key in os.environ}
+    return (
+        building.command_environment(ready.interpreter)
+        | told
+        | {
+            "PYTHONPATH": os.pathsep.join((str(_harness(settings.cache)), str(ready.source))),
+            "PYTEST_ADDOPTS": shlex.join(options),
+            "PERFCI_REPORT": str(folder / "report.json"),
+            "PERFCI_SEED": str(seed),
+            "PERFCI_INDEX": str(index),
+            "TRITON_CACHE_DIR": str(mine / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(mine / "inductor"),
+        }
+    )
+
+
+def _harness(cache: Path) -> Path:
+    """A folder for PYTHONPATH that holds perfci and nothing that lies beside it in a checkout."""
+    package = Path(perfci.__file__).resolve().parent
+    folder = cache / "harness" / hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    if not (folder / "perfci").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        new = folder / f".new-{os.getpid()}"
+        new.symlink_to(package, target_is_directory=True)
+        new.replace(folder / "perfci")
+    return folder
+
+
+def _trim(folder: Path, *, keep: int) -> None:
+    if folder.is_dir():
+        for old in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)[keep:]:
+            ownership.remove_tree(old)
+
+
+def _write(place: _Place, index: int, found: Outcome, *, python: Path, started_at: datetime, log_tail: str) -> Path:
+    job, report = place.job, found.report
+    # The process says where it ran (behind a `launch` that is another node), the settings what that is called.
+    hardware = probe.named(report.hardware, place.settings.hardware) if report else place.hardware
+    made = Run(
+        suite=job.suite.name,
+        commit=place.commit,
+        hardware=hardware,
+        node=report.node if report else probe.node(),
+        environment=report.environment if report else probe.environment(str(python)),
+        session=line(job.session),
+        index=index,
+        origin=job.origin,
+        status=found.status,
+        harness=report.harness if report else rules.harness(),
+        started_at=started_at,
+        finished_at=datetime.now(UTC),
+        measurements=found.measurements,
+        controls=report.controls if report else (),
+        telemetry=report.telemetry if report else Telemetry(),
+        reason=paragraph(found.reason),
+        log_tail=paragraph(log_tail),
+    )
+    return artifact.write(made, place.out)
+
+
+def _summary(found: Outcome, ended: process.Ended) -> str:
+    counts = {status: sum(m.status is status for m in found.measurements) for status in Status}
+    parts = [f"{count} {'measured' if status is Status.OK else status}" for status, count in counts.items() if count]
+    seconds = (ended.finished_at - ended.started_at).total_seconds()
+    return f"{', '.join(parts) or 'nothing'} in {seconds:.0f} s" + (f" ({found.reason})" if found.reason else "")
+
+
+@contextmanager
+def _writable(state: Path) -> Iterator[None]:
+    """Turns a full or read-only disk into one line."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or state
+        raise SuiteError(
+            f"{place}: {error.strerror or error}", next_step=f"make room or mend the rights below {state}"
+        ) from error
