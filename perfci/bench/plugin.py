@@ -1,0 +1,292 @@
+"""The pytest plugin of the measured process: `-p perfci.bench.plugin`.
+
+It gives a suite the fixture `measure`, hands the samples to pytest-benchmark through its documented API (a timer that
+replays them), and writes a process report when the session ends, whatever became of the tests. Beside tests of plain
+pytest-benchmark it only takes notes. It needs neither torch nor more than the standard library, pytest 7 and
+pytest-benchmark 4; torch is imported when a case is measured.
+
+Read from the environment, all optional: PERFCI_REPORT (path of the report), PERFCI_SEED (integer; without it, inputs
+are other ones in every process).
+
+With `--benchmark-disable` a case is checked and not timed: status `checked`, with that reason.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci.bench import ledger as reporting
+from perfci.bench import probe, rules, telemetry
+from perfci.bench.case import Case, Measure
+from perfci.bench.faults import CaseError, ClockError, IncorrectOutput
+from perfci.bench.ledger import Device, Ledger
+from perfci.model import Control, Measurement, Status, Telemetry
+
+_NOT_TIMED = "timing was switched off (--benchmark-disable)"
+
+
+class Replay:
+    """A timer for pytest-benchmark: read in pairs, the differences are the samples."""
+
+    __name__ = "perfci_replay"  # what pytest-benchmark writes down as the timer
+
+    def __init__(self) -> None:
+        self._readings: Iterator[float] = iter(())
+
+    def load(self, samples: Sequence[float]) -> None:
+        self._readings = (reading for sample in samples for reading in (0.0, sample))
+
+    def __call__(self) -> float:
+        return next(self._readings, 0.0)
+
+
+class Session:
+    """What one measured process has: its seed, its ledger, its watch over the device."""
+
+    def __init__(self, *, report: Path | None, seed: int) -> None:
+        self.report = report
+        self.seed = seed
+        self.ledger = Ledger()
+        self._recorder: telemetry.Recorder | None = None
+        self._rates: Any = None  # gate.Rates, which needs torch
+
+    def start(self) -> None:
+        if self.report is not None:
+            self._recorder = telemetry.Recorder()
+            self._recorder.start()
+
+    def window(self) -> Any:
+        """Inside of it the device works for a measurement."""
+        return self._recorder.window() if self._recorder is not None else nullcontext()
+
+    def rates(self) -> Any:
+        if self._rates is None:
+            from perfci.bench import gate  # noqa: PLC0415  needs torch
+
+            self._rates = gate.Rates()
+        return self._rates
+
+    def finish(self) -> None:
+        """Raises OSError when the report cannot be written."""
+        if self.report is None:
+            return
+        device = Device(
+            hardware=probe.hardware(),
+            node=probe.node(),
+            environment=probe.environment(),
+            harness=rules.harness(),
+            controls=self._controls(),
+            telemetry=self._recorder.stop() if self._recorder is not None else Telemetry(),
+        )
+        reporting.write(self.ledger.plain(device), self.report)
+
+    def _controls(self) -> tuple[Control, ...]:
+        """Of the device that names the hardware; none where the suite did not use torch."""
+        if "torch" not in sys.modules:
+            return ()
+        rates = self.rates()
+        device = "cuda" if probe.gpu_present() and sys.modules["torch"].cuda.is_available() else "cpu"
+        try:
+            return tuple(rates.of(device))
+        except RuntimeError:  # torch's own: an illegal access of a step leaves no usable device behind
+            return ()
+
+
+_SESSION = pytest.StashKey[Session]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    report = os.environ.get("PERFCI_REPORT")
+    if report and getattr(config.option, "dist", "no") != "no":
+        raise pytest.UsageError(
+            "pytest-xdist runs tests beside each other, and perfci measures one at a time; take -n out of the command"
+        )
+    if report and not Path(report).parent.is_dir():
+        raise pytest.UsageError(f"PERFCI_REPORT = {report}: there is no such folder; make it")
+    config.stash[_SESSION] = Session(report=Path(report) if report else None, seed=_seed())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_SESSION].start()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # A case that is only checked, unsupported or wrong has nothing to hand over, and pytest-benchmark would warn.
+    if "measure" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[_SESSION].ledger.collected = [item.nodeid for item in session.items]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, None]:
+    outcome = yield
+    report: pytest.CollectReport = outcome.get_result()
+    ledger = collector.config.stash[_SESSION].ledger
+    if report.failed:
+        ledger.fail(report.nodeid, Status.ERROR, f"it could not be collected: {_collection_error(report.longreprtext)}")
+    elif report.skipped:
+        ledger.fail(report.nodeid, Status.UNSUPPORTED, _skip_reason(report))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    names = getattr(item, "fixturenames", ())
+    plain = "benchmark" in names and "measure" not in names
+    with item.config.stash[_SESSION].window() if plain else nullcontext():
+        yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()
+    ledger = item.config.stash[_SESSION].ledger
+    if report.when == "setup":
+        ledger.forget(item.nodeid)
+    if report.failed:
+        raised = call.excinfo.value if call.excinfo is not None else None
+        status, reason = _failure(raised, inside=ledger.is_open(item.nodeid), text=report.longreprtext)
+        ledger.fail(item.nodeid, status, reason, error=getattr(raised, "error", None))
+    elif report.skipped:
+        ledger.fail(item.nodeid, Status.UNSUPPORTED, _skip_reason(report))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    measured = session.config.stash[_SESSION]
+    try:
+        measured.finish()
+    except OSError as error:
+        pytest.exit(f"PERFCI_REPORT = {measured.report}: {error.strerror}; give it a writable folder", returncode=2)
+
+
+@pytest.fixture
+def perfci_replay(request: pytest.FixtureRequest) -> Replay:
+    """The timer that pytest-benchmark uses in this test: set by its own mark, before its fixture is made."""
+    replay = Replay()
+    mark = request.node.get_closest_marker("benchmark")
+    options = {**(mark.kwargs if mark else {}), "timer": replay}
+    request.node.add_marker(pytest.mark.benchmark(**options), append=False)
+    return replay
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest, perfci_replay: Replay, benchmark: Any) -> Iterator[Measure]:
+    """Checks and times one case: see perfci.bench.case."""
+    session = request.config.stash[_SESSION]
+    test = request.node.nodeid
+
+    def run(case: Case) -> None:
+        session.ledger.open(test, case)
+        if case.unsupported:
+            pytest.skip(case.unsupported)
+        measurement = _measured(session, case, timed=benchmark.enabled)
+        if measurement.timing is not None:
+            _hand_over(measurement, perfci_replay, benchmark)
+        session.ledger.close(test, measurement)
+
+    yield run
+    _release()
+
+
+def _measured(session: Session, case: Case, *, timed: bool) -> Measurement:
+    if case.check_only is not None:
+        return _checked_only(case)
+    from perfci.bench import gate  # noqa: PLC0415  needs torch
+
+    checked = gate.check(case, seed=session.seed)
+    if timed:
+        return gate.measure(checked, rates=session.rates(), window=session.window)
+    return gate.not_timed(checked, reason=_NOT_TIMED)
+
+
+def _checked_only(case: Case) -> Measurement:
+    assert case.check_only is not None
+    try:
+        facts = case.check_only.check()
+    except AssertionError as error:
+        raise IncorrectOutput(str(error) or "its own check failed") from error
+    return Measurement(
+        workload=case.workload,
+        implementation=case.implementation,
+        status=Status.CHECKED,
+        verified=True,
+        reason=case.check_only.reason,
+        extras=facts,
+    )
+
+
+def _hand_over(measurement: Measurement, replay: Replay, benchmark: Any) -> None:
+    """To pytest-benchmark: its table, its JSON and its statistics show the device's samples."""
+    assert measurement.timing is not None
+    replay.load(measurement.timing.samples)
+    benchmark.extra_info.update(
+        perfci=rules.harness(),  # the reader of this file finds the key, and the row in the process report
+        workload=measurement.workload.name,
+        implementation=measurement.implementation,
+        status=measurement.status.value,
+        clock=measurement.timing.clock.value,
+        iterations=measurement.timing.iterations,
+        **measurement.extras,
+    )
+    benchmark.pedantic(_nothing, rounds=len(measurement.timing.samples), iterations=1, warmup_rounds=0)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _release() -> None:
+    """A case's memory back to the device, before the next one asks for it."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _failure(raised: BaseException | None, *, inside: bool, text: str) -> tuple[Status, str]:
+    """inside: the test had handed over its case, and `measure` had not returned."""
+    if isinstance(raised, IncorrectOutput):
+        return Status.INCORRECT, str(raised)
+    if isinstance(raised, CaseError | ClockError):
+        return Status.ERROR, str(raised)
+    if raised is None:
+        return Status.ERROR, reporting.one_line(text)
+    if isinstance(raised, AssertionError):
+        # A test's own assertion is about the output; one from inside of a step tells no more than any exception.
+        # Its first line alone: pytest has explained the operands in the others.
+        return (Status.ERROR if inside else Status.INCORRECT), reporting.told(raised).split(" … ")[0]
+    return Status.ERROR, reporting.told(raised)
+
+
+def _skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return f"expected to fail: {report.wasxfail or 'no reason given'}"
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    return reporting.one_line(text.removeprefix("Skipped: "))
+
+
+def _collection_error(text: str) -> str:
+    """pytest marks the lines of the exception with an E."""
+    marked = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
+    return reporting.one_line("\n".join(marked) or text)
+
+
+def _seed() -> int:
+    given = os.environ.get("PERFCI_SEED")
+    if given is None:
+        return secrets.randbits(31)
+    if not given.isdigit():
+        raise pytest.UsageError(f"PERFCI_SEED = {given!r}: give it a whole number of 0 or more")
+    return int(given)
