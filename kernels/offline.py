@@ -31,6 +31,7 @@ from triton.backends.nvidia.compiler import get_ptxas
 from kernels import workloads
 from kernels.llama import pipeline
 from kernels.llama.inputs import buffers
+from kernels.llama.pipeline import Tiles
 from kernels.llama.weights import DTYPES, Weights
 from kernels.workloads import Decode
 
@@ -69,26 +70,28 @@ class AbsentDevice:
         return 0
 
 
-def costs(workload: Decode, *, architecture: int, pdl: bool) -> dict[str, Cost]:
+def costs(workload: Decode, *, architecture: int, pdl: bool, tiles: Tiles = pipeline.HOPPER) -> dict[str, Cost]:
     """Cost of each operation of the modular step, compiled for compute capability `architecture` (90: sm_90)."""
+    kernels = compiled(workload, architecture=architecture, pdl=pdl, tiles=tiles)
+    return {name: _cost(kernel, architecture) for name, kernel in kernels.items()}
+
+
+def compiled(workload: Decode, *, architecture: int, pdl: bool, tiles: Tiles = pipeline.HOPPER) -> dict[str, Any]:
+    """Each operation's compiled kernel; its `asm` has "ptx" and "cubin". One of each name: the layers' are equal."""
     triton.runtime.driver.set_active(AbsentDevice(architecture))
-    found: dict[str, Cost] = {}
-    for launch in _plan(workload, pdl=pdl):
-        if launch.name not in found:
-            compiled = launch.kernel.warmup(*launch.arguments, grid=launch.grid, **launch.constants, **launch.options)
-            found[launch.name] = _cost(compiled, architecture)
-    return found
-
-
-def _plan(workload: Decode, *, pdl: bool) -> tuple[pipeline.Launch, ...]:
-    """The launches over tensors that have a type and an (aligned) address of 0, but no memory."""
     weights = absent_weights(workload)
     live = buffers(workload, device="meta", logits=torch.float32)
-    between = pipeline.scratch(workload, pipeline.HOPPER, device="meta")
-    return pipeline.launches(workload, weights, live, between, tiles=pipeline.HOPPER, pdl=pdl)
+    between = pipeline.scratch(workload, tiles, device="meta")
+    plan = pipeline.launches(workload, weights, live, between, tiles=tiles, pdl=pdl)
+    first = {launch.name: launch for launch in reversed(plan)}
+    return {
+        launch.name: launch.kernel.warmup(*launch.arguments, grid=launch.grid, **launch.keywords)
+        for launch in reversed(first.values())
+    }
 
 
 def absent_weights(workload: Decode) -> Weights:
+    """Weights with types, shapes and an (aligned) address of 0, but no memory."""
     shape = workload.shape
     empty = functools.partial(torch.empty, dtype=DTYPES[workload.number], device="meta")
     angles = torch.empty(workload.context, shape.head_dim // 2, dtype=torch.float32, device="meta")
@@ -104,15 +107,15 @@ def absent_weights(workload: Decode) -> Weights:
     )
 
 
-def _cost(compiled: Any, architecture: int) -> Cost:
-    ptx: str = compiled.asm["ptx"]
+def _cost(kernel: Any, architecture: int) -> Cost:
+    ptx: str = kernel.asm["ptx"]
     registers, spilled = _registers(ptx, architecture)
     return Cost(
         registers=registers,
         spilled_bytes=spilled,
-        shared_bytes=compiled.metadata.shared,
+        shared_bytes=kernel.metadata.shared,
         ptx_bytes=len(ptx.encode()),
-        cubin_bytes=len(compiled.asm["cubin"]),
+        cubin_bytes=len(kernel.asm["cubin"]),
     )
 
 

@@ -65,25 +65,19 @@ INTERPRETED = Tiles(
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel with its grid and arguments; `name` is the operation's in reports."""
+    """One kernel with its grid, its tensors, and its constants and launch options by name.
+
+    `name` is the operation's in reports. All is made beforehand: an eager step is as fast as its launches.
+    """
 
     name: str
     kernel: Any
     grid: tuple[int]
     arguments: tuple[Tensor, ...]
-    constants: Mapping[str, object]
-    warps: int
-    launch_pdl: bool
-
-    @property
-    def options(self) -> dict[str, object]:
-        options: dict[str, object] = {"num_warps": self.warps}
-        if self.launch_pdl:
-            options["launch_pdl"] = True
-        return options
+    keywords: Mapping[str, object]
 
     def __call__(self) -> None:
-        self.kernel[self.grid](*self.arguments, **self.constants, **self.options)
+        self.kernel[self.grid](*self.arguments, **self.keywords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +122,11 @@ def launches(
     plan: list[Launch] = []
 
     def add(name: str, kernel: Any, tile: Tile, programs: int, *arguments: Tensor, **constants: object) -> None:
+        keywords = {**constants, "PDL": pdl, "num_warps": tile.warps}
         # The first kernel of a step has nothing in the step to overlap with, and must see what load() copied.
-        dependent = pdl and bool(plan)
-        plan.append(Launch(name, kernel, (programs,), arguments, {**constants, "PDL": pdl}, tile.warps, dependent))
+        if pdl and plan:
+            keywords["launch_pdl"] = True
+        plan.append(Launch(name, kernel, (programs,), arguments, keywords))
 
     narrow = {"D": shape.hidden, "EPSILON": shape.norm_epsilon}
     heads = {
