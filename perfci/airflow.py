@@ -170,10 +170,11 @@ def _dag_run(row: Mapping[str, Any]) -> DagRun:
 
 
 def _task_instance(row: Mapping[str, Any]) -> TaskInstance:
+    label = row["rendered_map_index"] or ""
     return TaskInstance(
         task=row["task_id"],
         map_index=row["map_index"],
-        label=row["rendered_map_index"] or "",
+        label="" if label == str(row["map_index"]) else label,  # Airflow gives the number until there is a name
         state=row["state"] or "",
         attempt=row["try_number"],
         started_at=_time(row["start_date"]),

@@ -66,10 +66,10 @@ class Home:
     def password(self) -> str:
         return str(json.loads(self.password_file.read_text())[USER])
 
-    def program(self, name: str, *words: str) -> Program:
+    def program(self, *words: str) -> Program:
         """`airflow WORDS` as a program of a tree."""
         command = (sys.executable, "-P", "-m", "airflow", *words)
-        return Program(name, command, self.environment, self.folder, self.log(name))
+        return Program(words[0], command, self.environment, self.folder, self.log(words[0]))
 
 
 def of(settings: Settings) -> Home:
@@ -191,9 +191,9 @@ def migrate(home: Home, tree: Tree) -> None:
             for part in home.folder.glob("airflow.db*"):
                 part.unlink()
         note.unlink(missing_ok=True)
-        code = tree.run(home.program("migrate", "db", "migrate"), limit_s=_MIGRATION_LIMIT_S)
+        code = tree.run(home.program("db", "migrate"), limit_s=_MIGRATION_LIMIT_S)
         if code:
-            last = log_end(home.log("migrate"), lines=1) or f"code {code}"
+            last = log_end(home.log("db"), lines=1) or f"code {code}"
             raise ServiceError(
                 f"Airflow's database cannot be made: {last}", next_step=f"delete {home.folder} and try again"
             )

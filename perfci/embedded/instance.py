@@ -24,9 +24,9 @@ POOL = "device"
 UP = "perfci up"
 # Importing Airflow alone takes ten seconds of processor time; a loaded machine may need ten times that.
 _START_LIMIT_S = 240.0
-# What was interrupted while it measured needs a moment to take its worktree away.
-_GRACE_S = 10.0
-_TIDY_GRACE_S = 1.0
+# Idle components end well within this. A step that is at work does not: Airflow's tasks live on after SIGTERM, and the
+# database takes no harm from SIGKILL.
+_GRACE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,6 @@ def running_or_own(settings: Settings, *, lock: Lock, echo: Callable[[str], None
         tree = stack.enter_context(tree_of(home, keep=(lock.descriptor, held.descriptor)))
         airflow = stack.enter_context(start(settings, home, tree, port=ports.free(), scheduled=False, echo=echo))
         yield Instance(airflow, home, tree)
-        tree.stop(grace_s=_TIDY_GRACE_S)
 
 
 @contextmanager
@@ -103,10 +102,10 @@ def start(
     echo(f"starting Airflow in {home.folder}")
     since = datetime.now(UTC)
     leftovers = homes.has_unfinished_runs(home)
-    tree.start(home.program("api-server", "api-server"))
-    tree.start(home.program("dag-processor", "dag-processor"))
+    tree.start(home.program("api-server"))
+    tree.start(home.program("dag-processor"))
     if not leftovers:
-        tree.start(home.program("scheduler", "scheduler", "--skip-serve-logs"))
+        tree.start(home.program("scheduler", "--skip-serve-logs"))
     with Airflow(f"http://{ports.LOOPBACK}:{port}", user=USER, password=home.password()) as airflow:
         _wait(airflow.alive, "Airflow's API server", tree.check)
         if leftovers:
@@ -114,7 +113,7 @@ def start(
             for run in airflow.unfinished(DAG):
                 airflow.fail(DAG, run.id)
                 echo(f"{run.id} was interrupted earlier and is marked failed")
-            tree.start(home.program("scheduler", "scheduler", "--skip-serve-logs"))
+            tree.start(home.program("scheduler", "--skip-serve-logs"))
         airflow.set_pool(POOL, slots=1, description="This machine's device: one job at a time")
         _wait_for_dag(airflow, since=since, check=tree.check)
         yield airflow

@@ -116,7 +116,7 @@ class Tree:
         if gone is not None:
             raise gone
 
-    def stop(self, *, grace_s: float | None = None) -> None:
+    def stop(self) -> None:
         """SIGTERM to every program, SIGKILL to all that is left after the grace; at once on a second Ctrl-C."""
         if self._process is None:
             return
@@ -125,8 +125,7 @@ class Tree:
         assert process.stdout is not None
         try:
             try:
-                grace = self._grace_s if grace_s is None else grace_s
-                process.stdin.write(json.dumps({"stop": grace}).encode() + b"\n")
+                process.stdin.write(json.dumps({"stop": self._grace_s}).encode() + b"\n")
                 process.stdin.flush()
                 process.wait()
             finally:
