@@ -6,10 +6,10 @@ which truncates bf16). Each output element is owned by one program that sums in 
 same bits on every launch, no atomics. A step's traffic is its weights; activations stay in the L2.
 
 Programmatic dependent launch (`PDL`, Hopper and newer): a kernel allows the next one to start at once
-(`gdc_launch_dependents`), loads what no earlier kernel of the step writes (weights, position), and only then
-waits for its predecessor to finish (`gdc_wait`). Rules kept here, since the hardware checks none:
-every program of every kernel waits, so "the predecessor has finished" holds for all before it too; nothing
-is stored before the wait; no load that depends on an earlier kernel stands before it.
+(`gdc_launch_dependents`), loads what no earlier kernel of the step writes (weights, position, the keys and values
+of earlier positions), and only then waits for its predecessor to finish (`gdc_wait`). Rules kept here, since the
+hardware checks none: every program of every kernel waits, so "the predecessor has finished" holds for all before
+it too; nothing is stored before the wait; no load that depends on an earlier kernel stands before it.
 `PDL` is a constexpr because the interpreter cannot run the two instructions and older devices lack them.
 """
 
@@ -115,36 +115,50 @@ def attend(
 ):
     """attended = softmax(q k^T / sqrt(HD)) v over positions 0 .. `position`, one program a query head.
 
-    query, attended float32 [QUERY_HEADS, HD]; keys, values [KV_HEADS, C, HD]. Softmax is taken online over
-    blocks of BLOCK positions (Milakov and Gimelshein 2018; Dao et al. 2022), in base 2. Any position below C.
+    query, attended float32 [QUERY_HEADS, HD]; keys, values [KV_HEADS, C, HD]. Softmax in base 2. Any position
+    below C. The first BLOCK earlier positions are in registers before the wait: nothing in this step writes
+    them, and the row that it does write, its own, is read after the wait and merged. A context longer than
+    that goes on in blocks, with the softmax online (Milakov and Gimelshein 2018; Dao et al. 2022).
     Traffic: 2 KV_HEADS (position + 1) HD W bytes from memory; the heads of a group share it in the L2.
     """
     if PDL:
         gdc_launch_dependents()
     head = tl.program_id(0)
     kv_head = head // (QUERY_HEADS // KV_HEADS)
+    keys_ptr += kv_head * CONTEXT * HD
+    values_ptr += kv_head * CONTEXT * HD
     columns = tl.arange(0, HD)
     offsets = tl.arange(0, BLOCK)
+    cells = offsets[:, None] * HD + columns[None, :]
     position = tl.load(position_ptr)
+    there = offsets < position
+    keys = tl.load(keys_ptr + cells, mask=there[:, None], other=0.0)
+    values = tl.load(values_ptr + cells, mask=there[:, None], other=0.0)
     if PDL:
         gdc_wait()
     LOG2_E: tl.constexpr = 1.4426950408889634
     query = tl.load(query_ptr + head * HD + columns) * (LOG2_E / (HD**0.5))
-    greatest = -1.0e30
-    total = 0.0
-    weighted = tl.zeros([HD], tl.float32)
-    for start in range(0, position + 1, BLOCK):
-        there = start + offsets <= position
-        cells = (kv_head * CONTEXT + start + offsets)[:, None] * HD + columns[None, :]
-        keys = tl.load(keys_ptr + cells, mask=there[:, None], other=0.0).to(tl.float32)
-        values = tl.load(values_ptr + cells, mask=there[:, None], other=0.0).to(tl.float32)
-        scores = tl.where(there, tl.sum(keys * query[None, :], 1), -1.0e30)
-        raised = tl.maximum(greatest, tl.max(scores, 0))
-        shrink = tl.exp2(greatest - raised)
-        shares = tl.exp2(scores - raised)
-        total = total * shrink + tl.sum(shares, 0)
-        weighted = weighted * shrink + tl.sum(shares[:, None] * values, 0)
-        greatest = raised
+    own_key = tl.load(keys_ptr + position * HD + columns).to(tl.float32)
+    own_value = tl.load(values_ptr + position * HD + columns).to(tl.float32)
+    scores = tl.where(there, tl.sum(keys.to(tl.float32) * query[None, :], 1), -1.0e30)
+    own_score = tl.sum(own_key * query, 0)
+    greatest = tl.maximum(tl.max(scores, 0), own_score)
+    shares = tl.exp2(scores - greatest)
+    own_share = tl.exp2(own_score - greatest)
+    total = tl.sum(shares, 0) + own_share
+    weighted = tl.sum(shares[:, None] * values.to(tl.float32), 0) + own_share * own_value
+    if CONTEXT - 1 > BLOCK:
+        for start in range(BLOCK, position, BLOCK):
+            there = start + offsets < position
+            keys = tl.load(keys_ptr + start * HD + cells, mask=there[:, None], other=0.0)
+            values = tl.load(values_ptr + start * HD + cells, mask=there[:, None], other=0.0)
+            scores = tl.where(there, tl.sum(keys.to(tl.float32) * query[None, :], 1), -1.0e30)
+            raised = tl.maximum(greatest, tl.max(scores, 0))
+            shrink = tl.exp2(greatest - raised)
+            shares = tl.exp2(scores - raised)
+            total = total * shrink + tl.sum(shares, 0)
+            weighted = weighted * shrink + tl.sum(shares[:, None] * values.to(tl.float32), 0)
+            greatest = raised
     tl.store(attended_ptr + head * HD + columns, weighted / total)
 
 
