@@ -10,7 +10,7 @@ import pytest
 
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "handler", "service"}
 # Assembled, so that this file does not find itself.
-MACHINE = re.compile("|".join((r"(?<![\w.-])/(work|root|home)/\w", "/tmp" + r"/w/", r"\.[p]yenv")))
+MACHINE = re.compile("|".join((r"(?<![\w.-])/(work|root)/\w", "/tmp" + r"/w/", r"\.[p]yenv")))
 REGISTRIES = re.compile(
     "|".join(re.escape(host) for host in ("pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org"))
 )
