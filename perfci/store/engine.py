@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,8 @@ from perfci.errors import StoreError
 
 # One ingest of an ordinary night takes a tenth of a second; eight writers in a row are far below this.
 BUSY_TIMEOUT_S = 30.0
+_SQLITE_PREFIX = "sqlite:///"
+_SPELLINGS = "write sqlite:////folder/perfci.db or postgresql+psycopg://user:password@host/database"
 _UPGRADE = "run `perfci db upgrade`"
 
 
@@ -26,15 +29,15 @@ def connect(
 ) -> sa.Engine:
     """An engine for a SQLite file or a PostgreSQL database; nothing is opened yet.
 
+    url: "sqlite:///" and a path as it stands, or a PostgreSQL URL.
     read_only: the database itself refuses writes. create: a SQLite file that is not there is made (its folder is not).
     busy_timeout_s: how long to wait for another writer, and for a connection.
     Raises StoreError for a URL of another kind.
     """
-    parsed = _parsed(url)
     encode = partial(json.dumps, allow_nan=False, ensure_ascii=False)
-    if parsed.get_backend_name() == "sqlite":
+    if url.startswith(_SQLITE_PREFIX):
         engine = sa.create_engine(
-            _sqlite_uri(parsed, read_only=read_only, create=create),
+            _sqlite_uri(url.removeprefix(_SQLITE_PREFIX), read_only=read_only, create=create),
             # A new connection costs 0.2 ms and survives a fork; a pooled one does not.
             poolclass=NullPool,
             connect_args={"timeout": busy_timeout_s},
@@ -43,14 +46,20 @@ def connect(
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
-    options = "-c timezone=UTC -c default_transaction_read_only=" + ("on" if read_only else "off")
+    parsed = _parsed(url)
+    options = [
+        *parsed.normalized_query.get("options", ()),
+        f"-c timezone=UTC -c lock_timeout={busy_timeout_s * 1000:.0f}",
+    ]
+    if read_only:
+        options.append("-c default_transaction_read_only=on")
     return sa.create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         connect_args={
             "connect_timeout": max(2, round(busy_timeout_s)),
-            "options": f"{options} -c lock_timeout={round(busy_timeout_s * 1000)}",
+            "options": " ".join(options),
             "application_name": "perfci",
         },
         json_serializer=encode,
@@ -95,22 +104,19 @@ def _parsed(url: str) -> sa.URL:
         parsed = sa.make_url(url)
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError) as error:
-        raise StoreError("the database URL cannot be read", next_step=_spellings()) from error
-    if backend not in {"sqlite", "postgresql"}:
-        raise StoreError(f"{parsed.render_as_string(hide_password=True)} is of another kind", next_step=_spellings())
-    if backend == "sqlite" and (not parsed.database or parsed.database == ":memory:" or parsed.query):
-        raise StoreError(f"{url!r} names no file", next_step=_spellings())
+        raise StoreError("the database URL cannot be read", next_step=_SPELLINGS) from error
+    if backend != "postgresql":
+        raise StoreError(f"{parsed.render_as_string(hide_password=True)!r} is of another kind", next_step=_SPELLINGS)
     return parsed
 
 
-def _spellings() -> str:
-    return "write sqlite:////folder/perfci.db or postgresql+psycopg://user:password@host/database"
-
-
-def _sqlite_uri(url: sa.URL, *, read_only: bool, create: bool) -> sa.URL:
+def _sqlite_uri(name: str, *, read_only: bool, create: bool) -> sa.URL:
+    """`name` is taken as it stands: a path may hold what has a meaning in a URL."""
+    if name in {"", ":memory:"}:
+        raise StoreError(f"{_SQLITE_PREFIX + name!r} names no file", next_step=_SPELLINGS)
     mode = "ro" if read_only else "rwc" if create else "rw"
-    path = quote(str(Path(str(url.database)).absolute()))
-    return sa.URL.create("sqlite", database=f"file:{path}", query={"mode": mode, "uri": "true"})
+    database = f"file:{quote(str(Path(name).absolute()))}"
+    return sa.URL.create("sqlite", database=database, query={"mode": mode, "uri": "true"})
 
 
 def _file(url: sa.URL) -> Path:
@@ -152,8 +158,10 @@ _SQLITE = {
 def _sqlite(error: DBAPIError, name: str, url: sa.URL) -> tuple[str, str] | None:
     code = str(getattr(error.orig, "sqlite_errorname", ""))
     if code.startswith("SQLITE_CANTOPEN"):
-        return _unopened(_file(url))
-    if code == "SQLITE_ERROR" and "no such " in str(error.orig):
+        return _unopened(_file(url), made=url.query.get("mode") == "rwc")
+    if code.startswith("SQLITE_IOERR") and _no_room(_file(url)):
+        code = "SQLITE_FULL"
+    if code == "SQLITE_ERROR" and any(sign in str(error.orig) for sign in ("no such ", "has no column ")):
         return f"{name} is of another schema ({{text}})", _UPGRADE
     for kind, (problem, next_step) in _SQLITE.items():
         if code.startswith(kind):
@@ -161,9 +169,16 @@ def _sqlite(error: DBAPIError, name: str, url: sa.URL) -> tuple[str, str] | None
     return None
 
 
-def _unopened(path: Path) -> tuple[str, str]:
+def _no_room(path: Path) -> bool:
+    """SQLite says "I/O error" when the index of its log does not fit; that grows by 32 KiB."""
+    return path.parent.is_dir() and shutil.disk_usage(path.parent).free < 65_536
+
+
+def _unopened(path: Path, *, made: bool) -> tuple[str, str]:
     if not path.parent.is_dir():
         return f"the folder {path.parent} of the database does not exist", "make it, or mend the database's URL"
+    if not path.exists() and made:
+        return f"{path} cannot be made", f"make {path.parent} a folder that this user may write to"
     if not path.exists():
         return f"there is no database at {path}", _UPGRADE
     return f"{path} cannot be opened", "make it a file that this user may read and write"
