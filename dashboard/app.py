@@ -6,12 +6,15 @@ past this file, when the first request of a new server is a deep link.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
 from dashboard import widgets
 from perfci.errors import PerfciError
 
-st.set_page_config(page_title="perfci", page_icon=":material/speed:", layout="wide")
+# A file of our own: Streamlit would have the browser fetch an icon by name from the internet.
+st.set_page_config(page_title="perfci", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide")
 # Streamlit leaves a hand's breadth free under its top bar.
 st.html("<style>.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }</style>")
 page = st.navigation(

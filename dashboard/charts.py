@@ -108,10 +108,12 @@ def _lay_out(figure: go.Figure, drawn: Sequence[Drawn], title: str, marks: Seque
     bottom = min(0.4, 0.07 * len(statuses))
     places = _ticks({level.commit.position: traces.facts(level)[1] for level in levels})
     figure.update_layout(
-        height=470 + 26 * len(statuses),
+        height=420 + 26 * len(statuses),
         margin={"l": 8, "r": 16, "t": 8, "b": 8},
         hovermode="closest",
+        dragmode="zoom",
         clickmode="event+select",
+        showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         xaxis={
             "title": "commits by position on the tracked branch", "anchor": "y3" if statuses else "y",

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 import streamlit as st
 
 from dashboard import levels
+from dashboard import tonight as tonight_rows
 from dashboard.levels import Line
 from dashboard.tonight import Entry, Section, sections
 from perfci import changes, config, results
@@ -36,7 +37,8 @@ def tonight() -> tuple[Section, ...]:
 
 
 def alerts(*, open_only: bool) -> tuple[AlertRow, ...]:
-    return _alerts(_url(), open_only)
+    """Newest first; without those that more data took back."""
+    return tuple(row for row in _alerts(_url(), open_only) if tonight_rows.stands(row, open_only=open_only))
 
 
 def all_series() -> tuple[SeriesRow, ...]:

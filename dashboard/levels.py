@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from statistics import median
 
-from perfci.model import Commit, Direction, Origin, Status
+from perfci.model import Commit, Origin, Status
 from perfci.store.rows import Point, SeriesRow
 
 
@@ -132,8 +132,3 @@ def options(lines: Sequence[Line]) -> tuple[Shown, ...]:
     """Tokens/s only where a workload counts tokens."""
     counted = any(level.tokens > 0 for line in lines for level in line.levels)
     return (Shown.TOKENS, Shown.METRIC, Shown.CHANGE) if counted else (Shown.METRIC, Shown.CHANGE)
-
-
-def gain(ratio: float, direction: Direction) -> float:
-    """How much better, as a fraction, a ratio of the metric makes it; of a latency: the change of tokens/s."""
-    return (1 / ratio if direction is Direction.LOWER else ratio) - 1

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from dashboard import palette, text
-from dashboard.levels import Level, Line, Shown, gain, segments
+from dashboard.levels import Level, Line, Shown, segments
+from perfci.report import gain
 
 Triple = tuple[float, float, float]  # middle, least, greatest
 

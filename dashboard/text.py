@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from perfci.model import Commit
+
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _PUNCTUATION = re.compile(f"([{re.escape(string.punctuation)}])")
 # CommonMark's `\:` protects from directives, not from Streamlit's emoji shortcodes, which are looked for in the
@@ -86,3 +88,7 @@ def day(at: datetime | None) -> str:
 
 def short(sha: str) -> str:
     return sha[:9]
+
+
+def commit(known: Commit | None) -> str:
+    return f"{short(known.sha)}  {day(known.committed_at)}  {known.subject}" if known else "none"

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from dashboard import palette, text
-from dashboard.levels import Level, gain
+from dashboard.levels import Level
 from dashboard.marks import Mark, MarkKind
 from dashboard.scales import Drawn, Triple
 from dashboard.tonight import Entry
 from perfci.model import Direction
+from perfci.report import gain
 from perfci.store.rows import AlertRow
 
 BAND_FROM = 40  # levels; with fewer, error bars are easier to read than a band

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal
 
 import streamlit as st
 
@@ -17,8 +16,7 @@ NOTHING_YET = (
     "**No measurements yet.** `perfci nightly` measures this machine; `perfci demo --load` shows recorded results "
     "of another one and a synthetic year."
 )
-_Look = tuple[str, Literal["green", "blue", "orange"], str]
-_ORIGIN: dict[Origin, _Look] = {
+_ORIGIN = {
     Origin.MEASURED: ("measured here", "green", ":material/speed:"),
     Origin.RECORDED: ("recorded", "blue", ":material/history:"),
     Origin.SYNTHETIC: ("synthetic", "orange", ":material/science:"),
@@ -32,7 +30,8 @@ def origins(found: Iterable[tuple[Origin, datetime]], *, hardware: str) -> None:
             word, colour, icon = _ORIGIN[origin]
             where = f" on {text.as_markdown(hardware)}, {text.day(newest_at)}"
             made = {Origin.SYNTHETIC: ": made by a generator, not measured"}.get(origin, where)
-            st.badge(f"{word}{made}", color=colour, icon=icon)
+            # Not st.badge: it escapes brackets once more.
+            st.markdown(f":{colour}-badge[{icon} {word}{made}]", width="content")
 
 
 def table(rows: Sheet, *, key: str) -> None:

@@ -35,7 +35,7 @@ def show_alerts(rows: tuple[AlertRow, ...], series: dict[int, SeriesRow]) -> Non
         change, _, _ = traces.alert_gain(row, series[row.series_id].direction)
         key, commit = row.series, row.commit
         origin = ":orange-badge[synthetic] " if series[row.series_id].synthetic else ""
-        told = f"{text.percent(change, signed=True)}  {key.implementation}, {key.workload} on {key.hardware}"
+        told = f"{text.percent(change, signed=True)} {key.implementation}, {key.workload} on {key.hardware}"
         label = origin + text.as_markdown(f"{told}: {text.short(commit.sha)} {commit.subject}")
         query = {"suite": key.suite, "hardware": key.hardware, "workload": key.workload}
         query |= {"implementation": key.implementation, "commit": commit.sha}
