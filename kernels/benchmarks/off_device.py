@@ -14,7 +14,7 @@ import torch
 
 from kernels import reference, workloads
 from kernels.llama import inputs as fresh_inputs
-from kernels.llama.pipeline import INTERPRETED, ModularStep
+from kernels.llama.pipeline import INTERPRETED, ModularStep, Tiles
 from kernels.llama.weights import Weights
 from kernels.registry import Entry
 from kernels.workloads import Decode
@@ -36,13 +36,13 @@ def target(entry: Entry) -> str:
     return _TARGETS[entry.name]
 
 
-def check(entry: Entry, workload: Decode, weights: Weights, *, seed: int) -> Facts:
+def check(entry: Entry, workload: Decode, weights: Weights, *, seed: int, tiles: Tiles = INTERPRETED) -> Facts:
     """Facts about the implementation; AssertionError when an output is wrong, RuntimeError when it does not compile.
 
     The three modular implementations differ in how they launch, which a CPU cannot try; their kernels are the
     same, so the interpreter runs them once in a process. `modular-pdl` is compiled with its own instructions.
     """
-    error = interpreted_error(workload, weights, seed)
+    error = interpreted_error(workload, weights, seed=seed, tiles=tiles)
     tolerance = entry.tolerance.of(workload.number)
     if not error <= tolerance:
         raise AssertionError(f"{workload.name}: error {error:.3g} in the interpreter is over {tolerance:.3g}")
@@ -58,14 +58,14 @@ def check(entry: Entry, workload: Decode, weights: Weights, *, seed: int) -> Fac
 _ERRORS: dict[tuple[str, int], float] = {}
 
 
-def interpreted_error(workload: Decode, weights: Weights, seed: int) -> float:
+def interpreted_error(workload: Decode, weights: Weights, *, seed: int, tiles: Tiles) -> float:
     """Worst error of one interpreted step against the float64 reference, outputs and scratch poisoned before."""
     key = (workload.name, seed)
     if key not in _ERRORS:
         inputs = fresh_inputs.fresh(workload, weights, seed)
         expected = reference.decode(workload, weights, inputs, dtype=torch.float64)
         before = [constant.clone() for constant in weights.tensors()]
-        step = ModularStep(workload, weights, inputs, tiles=INTERPRETED)
+        step = ModularStep(workload, weights, inputs, tiles=tiles)
         poison(step)
         step()
         if not all(map(torch.equal, before, weights.tensors())):

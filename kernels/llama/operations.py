@@ -163,21 +163,41 @@ def attend(
 
 
 @triton.jit
-def project_and_add(input_ptr, weight_ptr, x_ptr, K: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr):
+def project_and_add(
+    input_ptr,
+    weight_ptr,
+    x_ptr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    ROWS: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    TILES: tl.constexpr,
+    PDL: tl.constexpr,
+):
     """x += weight @ input: float32 [K] -> float32 [D], weight [D, K]. The output and the down projection.
 
-    A program makes ROWS rows, each in one pass over K. Grid: D / ROWS. Traffic: D K W bytes.
+    A program walks over TILES tiles of ROWS rows, PROGRAMS tiles apart; each row is one pass over K. The first
+    tile's weights are in registers before the wait, each further tile's before the one at hand is summed.
+    Grid: PROGRAMS. Traffic: D K W bytes.
     """
     if PDL:
         gdc_launch_dependents()
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, K)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     weight = tl.load(weight_ptr + rows[:, None] * K + columns[None, :])
     if PDL:
         gdc_wait()
     vector = tl.load(input_ptr + columns)
-    before = tl.load(x_ptr + rows)
-    tl.store(x_ptr + rows, before + tl.sum(weight.to(tl.float32) * vector[None, :], 1))
+    for tile in tl.static_range(TILES):
+        ahead = weight
+        if tile + 1 < TILES:
+            next_rows = rows + (tile + 1) * PROGRAMS * ROWS
+            cells = weight_ptr + next_rows[:, None] * K + columns[None, :]
+            ahead = tl.load(cells, mask=(next_rows < D)[:, None], other=0.0)
+        these = rows + tile * PROGRAMS * ROWS
+        before = tl.load(x_ptr + these, mask=these < D, other=0.0)
+        tl.store(x_ptr + these, before + tl.sum(weight.to(tl.float32) * vector[None, :], 1), mask=these < D)
+        weight = ahead
 
 
 @triton.jit
@@ -190,16 +210,19 @@ def project_gate_up(
     F: tl.constexpr,
     EPSILON: tl.constexpr,
     ROWS: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """hidden = silu(g) * u with g, u = weight @ rmsnorm(x): float32 [D] -> float32 [F], weight [2 F, D].
 
-    A program makes ROWS gates and their ups. Grid: F / ROWS. Traffic: 2 F D W bytes.
+    A program walks over TILES tiles of ROWS gates and their ups, PROGRAMS tiles apart, and loads each tile's
+    weights before the one at hand is summed, the first's before the wait. Grid: PROGRAMS. Traffic: 2 F D W bytes.
     """
     if PDL:
         gdc_launch_dependents()
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, D)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cells = weight_ptr + rows[:, None] * D + columns[None, :]
     gate_weight = tl.load(cells)
     up_weight = tl.load(cells + F * D)
@@ -207,9 +230,20 @@ def project_gate_up(
     if PDL:
         gdc_wait()
     normed = _normalized(x_ptr, norm, columns, D, EPSILON)
-    gate = tl.sum(gate_weight.to(tl.float32) * normed[None, :], 1)
-    up = tl.sum(up_weight.to(tl.float32) * normed[None, :], 1)
-    tl.store(hidden_ptr + rows, gate * tl.sigmoid(gate) * up)
+    for tile in tl.static_range(TILES):
+        gate_ahead = gate_weight
+        up_ahead = up_weight
+        if tile + 1 < TILES:
+            next_rows = rows + (tile + 1) * PROGRAMS * ROWS
+            cells = weight_ptr + next_rows[:, None] * D + columns[None, :]
+            gate_ahead = tl.load(cells, mask=(next_rows < F)[:, None], other=0.0)
+            up_ahead = tl.load(cells + F * D, mask=(next_rows < F)[:, None], other=0.0)
+        these = rows + tile * PROGRAMS * ROWS
+        gate = tl.sum(gate_weight.to(tl.float32) * normed[None, :], 1)
+        up = tl.sum(up_weight.to(tl.float32) * normed[None, :], 1)
+        tl.store(hidden_ptr + these, gate * tl.sigmoid(gate) * up, mask=these < F)
+        gate_weight = gate_ahead
+        up_weight = up_ahead
 
 
 @triton.jit

@@ -18,10 +18,19 @@ from kernels.workloads import Decode
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows that one program makes, and the warps that make them."""
+    """Rows that a program makes at a time, and the warps that make them.
+
+    programs: how many share all rows, each walking over several tiles; None: as many as there are tiles.
+    """
 
     rows: int
     warps: int
+    programs: int | None = None
+
+    def walk(self, rows: int) -> dict[str, int]:
+        """ROWS, PROGRAMS and TILES of a kernel that makes so many rows in all."""
+        programs = self.programs or rows // self.rows
+        return {"ROWS": self.rows, "PROGRAMS": programs, "TILES": triton.cdiv(rows, self.rows * programs)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +50,22 @@ class Tiles:
 
 
 HOPPER = Tiles(
-    qkv=Tile(8, 8),
+    qkv=Tile(4, 2),
     attend=Tile(512, 8),
     out=Tile(4, 4),
     gate_up=Tile(4, 4),
-    down=Tile(4, 8),
+    down=Tile(2, 8, programs=264),  # two on each of an H200's 132 multiprocessors
     head=Tile(8, 4),
     head_tiles=2,
 )
-"""Each operation's fastest on an H200, launched alone in a graph with programmatic dependent launch."""
+"""Each operation's fastest on an H200 inside the whole step, with programmatic dependent launch."""
 
 INTERPRETED = Tiles(
     qkv=Tile(16, 4),
     attend=Tile(16, 4),
     out=Tile(64, 4),
-    gate_up=Tile(128, 4),
-    down=Tile(64, 4),
+    gate_up=Tile(128, 4, programs=6),
+    down=Tile(64, 4, programs=3),
     head=Tile(128, 4),
     head_tiles=2,
 )
@@ -135,6 +144,7 @@ def launches(
         "HD": shape.head_dim,
         "CONTEXT": workload.context,
     }
+    out, gate_up, down = tiles.out.walk(shape.hidden), tiles.gate_up.walk(shape.ffn), tiles.down.walk(shape.hidden)
     x = between.x
     add("embed", operations.embed, Tile(1, 4), 1, live.token_in, weights.embedding, x, D=shape.hidden)
     for layer in range(shape.layers):
@@ -174,36 +184,38 @@ def launches(
             "out",
             operations.project_and_add,
             tiles.out,
-            shape.hidden // tiles.out.rows,
+            out["PROGRAMS"],
             between.attended,
             weights.out[layer],
             x,
+            **out,
+            D=shape.hidden,
             K=shape.query_rows,
-            ROWS=tiles.out.rows,
         )
         add(
             "gate_up",
             operations.project_gate_up,
             tiles.gate_up,
-            shape.ffn // tiles.gate_up.rows,
+            gate_up["PROGRAMS"],
             x,
             weights.norms[2 * layer + 1],
             weights.gate_up[layer],
             between.hidden,
             **narrow,
+            **gate_up,
             F=shape.ffn,
-            ROWS=tiles.gate_up.rows,
         )
         add(
             "down",
             operations.project_and_add,
             tiles.down,
-            shape.hidden // tiles.down.rows,
+            down["PROGRAMS"],
             between.hidden,
             weights.down[layer],
             x,
+            **down,
+            D=shape.hidden,
             K=shape.ffn,
-            ROWS=tiles.down.rows,
         )
     programs = between.best.shape[0]
     add(
@@ -236,20 +248,22 @@ def launches(
 
 
 def _check(workload: Decode, tiles: Tiles) -> None:
-    """A size that does not divide would leave rows unwritten: refuse it."""
+    """A size that does not divide would leave rows unwritten or read beyond a matrix: refuse it."""
     shape = workload.shape
     for name, size in (("hidden", shape.hidden), ("query rows", shape.query_rows), ("ffn", shape.ffn)):
         if size != triton.next_power_of_2(size):
             raise ValueError(f"{workload.name}: {name} {size} is no power of two, which tl.arange needs")
-    for name, size, rows in (
-        ("half a head", shape.head_dim // 2, tiles.qkv.rows),
-        ("hidden", shape.hidden, tiles.out.rows),
-        ("ffn", shape.ffn, tiles.gate_up.rows),
-        ("hidden", shape.hidden, tiles.down.rows),
-        ("vocab", shape.vocab, tiles.head.rows * tiles.head_tiles),
+    for name, size, tile in (
+        ("half a head", shape.head_dim // 2, tiles.qkv),
+        ("hidden", shape.hidden, tiles.out),
+        ("ffn", shape.ffn, tiles.gate_up),
+        ("hidden", shape.hidden, tiles.down),
+        ("vocab", shape.vocab, Tile(tiles.head.rows * tiles.head_tiles, tiles.head.warps)),
     ):
-        if size % rows:
-            raise ValueError(f"{workload.name}: {name} {size} is not a multiple of a program's {rows} rows")
+        if size % tile.rows:
+            raise ValueError(f"{workload.name}: {name} {size} is not a multiple of a program's {tile.rows} rows")
+        if tile.programs is not None and tile.programs * tile.rows > size:
+            raise ValueError(f"{workload.name}: {tile.programs} programs of {tile.rows} rows for {name} {size}")
 
 
 class ModularStep:
