@@ -28,12 +28,12 @@ SMALL_TILES = Tiles(
     qkv=Tile(8, 4),
     attend=Tile(8, 4),
     out=Tile(32, 4),
-    gate_up=Tile(64, 4),
-    down=Tile(32, 4),
+    gate_up=Tile(32, 4, programs=3),
+    down=Tile(32, 4, programs=3),
     head=Tile(32, 4),
     head_tiles=2,
 )
-"""Several programs an operation, several tiles a program of the head, several blocks of positions."""
+"""Several programs an operation, several tiles a program (the last one short), several blocks of positions."""
 
 
 def pytest_configure() -> None:

@@ -16,6 +16,7 @@ from kernels.benchmarks import off_device
 from kernels.llama.pipeline import ModularStep
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
+from tests.kernels.conftest import SMALL_TILES
 
 OPERATIONS = ["embed", "qkv", "attend", "out", "gate_up", "down", "head", "pick"]
 SHARED_MEMORY_OF_A_BLOCK = 227 * 1024  # of an H100 or H200
@@ -83,7 +84,7 @@ def test_dependent_launches_load_before_they_wait_and_store_after(repository: Pa
 
 @pytest.mark.parametrize("name", ["modular", "modular-graph", "modular-pdl"])
 def test_a_check_without_a_gpu_tells_error_and_costs(name: str, tiny: Decode, tiny_weights: Weights) -> None:
-    facts = off_device.check(registry.entry("decode", name), tiny, tiny_weights, seed=1)
+    facts = off_device.check(registry.entry("decode", name), tiny, tiny_weights, seed=1, tiles=SMALL_TILES)
     assert 0 < facts["interpreter_error"] < 2e-5
     assert facts["compiled_for"] == ("sm_90+pdl" if name == "modular-pdl" else "sm_90")
     assert {f"{operation}.registers" for operation in OPERATIONS} <= facts.keys()
@@ -99,7 +100,7 @@ def test_a_wrong_output_is_found_without_a_gpu(tiny: Decode, tiny_weights: Weigh
 
     monkeypatch.setattr(ModularStep, "__call__", slightly_wrong)
     with pytest.raises(AssertionError, match=r"error 0.0001 in the interpreter is over 2e-05"):
-        off_device.check(registry.entry("decode", "modular"), tiny, tiny_weights, seed=2)
+        off_device.check(registry.entry("decode", "modular"), tiny, tiny_weights, seed=2, tiles=SMALL_TILES)
 
 
 def test_a_kernel_that_changes_the_weights_is_found_without_a_gpu(
@@ -114,4 +115,4 @@ def test_a_kernel_that_changes_the_weights_is_found_without_a_gpu(
 
     monkeypatch.setattr(ModularStep, "__call__", overwriting)
     with pytest.raises(AssertionError, match="a kernel changed the weights"):
-        off_device.check(registry.entry("decode", "modular"), tiny, weights, seed=3)
+        off_device.check(registry.entry("decode", "modular"), tiny, weights, seed=3, tiles=SMALL_TILES)

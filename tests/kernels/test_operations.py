@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels.llama import operations
+from kernels.llama.pipeline import Tile
 
 D, F, V, HD, CONTEXT = 64, 128, 96, 32, 21
 QUERY_HEADS, KV_HEADS = 4, 2
@@ -98,21 +99,35 @@ def test_attend_is_softmax_over_all_positions_up_to_its_own(position: int, block
     close(attended, torch.einsum("ngs,nsd->ngd", scores.softmax(-1), values[:, there].double()).view(-1, HD))
 
 
-@pytest.mark.parametrize("rows", [8, 32])
-def test_project_and_add_adds_to_the_residual(rows: int) -> None:
-    vector, weight, x = random(F, seed=7), random(D, F, seed=8) / F**0.5, random(D, seed=9)
+WALKS = [Tile(8, 4), Tile(8, 4, programs=3), Tile(16, 4, programs=2), Tile(64, 4, programs=1)]
+
+
+@pytest.mark.parametrize("tile", WALKS, ids=str)
+def test_project_and_add_adds_to_the_residual(tile: Tile) -> None:
+    vector, x = random(F, seed=7), random(D, seed=9)
+    weight = guarded(random(D, F, seed=8) / F**0.5)
     expected = x.double() + weight.double() @ vector.double()
-    operations.project_and_add[(D // rows,)](vector, weight, x, K=F, ROWS=rows, PDL=False)
+    walk = tile.walk(D)
+    operations.project_and_add[(walk["PROGRAMS"],)](vector, weight, x, D=D, K=F, **walk, PDL=False)
     close(x, expected)
 
 
-@pytest.mark.parametrize("rows", [16, 64])
-def test_gate_up_is_swiglu_of_the_normalized_row(rows: int) -> None:
-    x, norm, weight = random(D, seed=10), 1 + 0.1 * random(D, seed=11), random(2 * F, D, seed=12) / D**0.5
+@pytest.mark.parametrize("tile", WALKS, ids=str)
+def test_gate_up_is_swiglu_of_the_normalized_row(tile: Tile) -> None:
+    x, norm, weight = random(D, seed=10), 1 + 0.1 * random(D, seed=11), guarded(random(2 * F, D, seed=12) / D**0.5)
     hidden = torch.full((F,), float("nan"))
-    operations.project_gate_up[(F // rows,)](x, norm, weight, hidden, D=D, F=F, EPSILON=EPSILON, ROWS=rows, PDL=False)
+    walk = tile.walk(F)
+    constants = {"D": D, "F": F, "EPSILON": EPSILON, **walk, "PDL": False}
+    operations.project_gate_up[(walk["PROGRAMS"],)](x, norm, weight, hidden, **constants)
     gate, up = (weight.double() @ normalized(x, norm)).chunk(2)
     close(hidden, torch.nn.functional.silu(gate) * up)
+
+
+def guarded(matrix: Tensor) -> Tensor:
+    """The same matrix with NaN after its last row: whoever reads beyond it shows it."""
+    room = torch.full((2 * matrix.shape[0], matrix.shape[1]), float("nan"))
+    room[: matrix.shape[0]] = matrix
+    return room[: matrix.shape[0]]
 
 
 @pytest.mark.parametrize(("rows", "tiles"), [(8, 1), (16, 3), (32, 3)])

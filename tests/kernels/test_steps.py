@@ -80,6 +80,7 @@ def test_a_step_lists_as_scratch_and_outputs_all_that_it_writes(tiny: Decode, ti
         (dataclasses.replace(SMALL_TILES, head_tiles=3), "vocab 256 is not a multiple of a program's 96 rows"),
         (dataclasses.replace(SMALL_TILES, qkv=Tile(12, 4)), "half a head 16 is not a multiple of a program's 12 rows"),
         (dataclasses.replace(SMALL_TILES, gate_up=Tile(96, 4)), "ffn 256 is not a multiple of a program's 96 rows"),
+        (dataclasses.replace(SMALL_TILES, down=Tile(32, 4, 5)), "5 programs of 32 rows for hidden 128"),
     ],
 )
 def test_tiles_that_would_leave_rows_out_are_refused(
