@@ -43,7 +43,7 @@ _CPU_READ_BYTES = 64 << 20
 def measure(device: str) -> tuple[Control, ...]:
     """device: "cuda" (the current one) or "cpu". Takes one to three seconds, then gives all memory back."""
     if device != "cuda":
-        return smoothed(tuple(_cpu_controls()))
+        return smoothed(_cpu_controls())
     found = smoothed(tuple(_cuda_controls()))
     torch.cuda.empty_cache()
     return found
@@ -132,7 +132,22 @@ def _cuda_reader(device: torch.device) -> Callable[..., int]:
     return read
 
 
-def _cpu_controls() -> Iterator[Control]:
+def _cpu_controls() -> tuple[Control, ...]:
+    """The better of one thread and one a core: a suite's own setting must not move them, and with a thread a core
+    each barrier waits for the thread whose core another process has taken."""
+    before = torch.get_num_threads()
+    try:
+        found: tuple[Control, ...] = ()
+        for threads in sorted({1, cpu.usable_cores()}):
+            torch.set_num_threads(threads)
+            again = tuple(_cpu_controls_now())
+            found = best_of(found, again) if found else again
+    finally:
+        torch.set_num_threads(before)
+    return found
+
+
+def _cpu_controls_now() -> Iterator[Control]:
     clock = timer.HostClock()
     cache = cache_bytes("cpu") or _UNKNOWN_CACHE_BYTES
     wanted = max(_CPU_MEMORY_BYTES, _RUNG * cache)

@@ -47,6 +47,8 @@ class Device:
 
 @dataclass(slots=True)
 class Ledger:
+    """collected: the tests that measure. failures: what became of tests and files that did not pass, and why."""
+
     collected: list[str] = field(default_factory=list)
     failures: dict[str, tuple[Status, str]] = field(default_factory=dict)
     _rows: dict[str, _Row] = field(default_factory=dict)

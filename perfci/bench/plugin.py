@@ -126,7 +126,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    session.config.stash[_SESSION].ledger.collected = [item.nodeid for item in session.items]
+    """Of the tests that measure: an ordinary test beside them has no number that could be missing."""
+    session.config.stash[_SESSION].ledger.collected = [
+        item.nodeid for item in session.items if "benchmark" in getattr(item, "fixturenames", ())
+    ]
 
 
 @pytest.hookimpl(hookwrapper=True)
