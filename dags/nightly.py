@@ -2,8 +2,7 @@
 
     plan -> on each queue, job by job: build -> measure -> ingest -> detect -> worked
 
-A benchmark that fails or a commit that does not build is a result and fails no step. A step fails when perfci
-itself could not do its work: the other jobs are still measured, stored and judged, and the run ends as failed.
+A failing benchmark or build is a result. A step fails where perfci itself cannot work; others go on, the run has failed.
 """
 
 from datetime import timedelta
@@ -43,6 +42,7 @@ def on_queue(queue: str) -> Any:
 def steps() -> None:
     @task(multiple_outputs=True)
     def plan(params: Any = None) -> dict[str, Any]:
+        nightly.ingest(CONFIG)  # what a killed night has left
         return nightly.plan(CONFIG, **{name: params[name] for name in PARAMS})
 
     @task(task_id="jobs")

@@ -126,8 +126,8 @@ class Airflow:
         path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task.task}/logs/{max(1, task.attempt)}"
         query = {"map_index": task.map_index, "full_content": True}
         body = self._call("GET", path, params=query, absent_is_none=True)
-        lines = [] if body is None else [str(entry.get("event", "")) for entry in body["content"]]
-        return tuple(line for text in lines for line in text.splitlines() if not line.startswith("::"))
+        entries = [] if body is None else body["content"]
+        return tuple(line for entry in entries for line in _lines(entry) if not line.startswith("::"))
 
     def _call(self, method: str, path: str, *, absent_is_none: bool = False, **options: Any) -> Any:
         if "Authorization" not in self._http.headers:
@@ -180,6 +180,17 @@ def _task_instance(row: Mapping[str, Any]) -> TaskInstance:
         started_at=_time(row["start_date"]),
         finished_at=_time(row["end_date"]),
     )
+
+
+def _lines(entry: Mapping[str, Any]) -> list[str]:
+    """An entry of a structured log as a person reads it; of a traceback without the frames of Airflow itself."""
+    lines = str(entry.get("event", "")).splitlines()
+    for problem in entry.get("error_detail") or ():
+        for frame in problem.get("frames") or ():
+            if "/airflow/" not in frame["filename"]:
+                lines.append(f'  File "{frame["filename"]}", line {frame["lineno"]}, in {frame["name"]}')
+        lines.append(f"{problem['exc_type']}: {problem['exc_value']}")
+    return lines
 
 
 def _time(text: str | None) -> datetime | None:

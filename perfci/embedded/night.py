@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from perfci.airflow import DagRun, TaskInstance
+from perfci.bench import ownership
 from perfci.config import Settings
 from perfci.embedded import lock as locks
 from perfci.embedded.instance import DAG, Instance, running_or_own
@@ -57,6 +58,7 @@ def run_nightly(settings: Settings, *, conf: Mapping[str, object], echo: Callabl
     with (
         sigterm_interrupts(),
         locks.hold(settings.state / "nightly.lock", command="perfci nightly") as lock,
+        _no_worktree_left(settings),
         running_or_own(settings, lock=lock, echo=tell) as instance,
     ):
         tell(f"Airflow is ready at {instance.airflow.url}")
@@ -109,6 +111,16 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
         url=airflow.url,
         started_s=first_step_s if first_step_s is not None else time.monotonic() - began,
     )
+
+
+@contextmanager
+def _no_worktree_left(settings: Settings) -> Iterator[None]:
+    """Neither of a night that was killed, before this one begins, nor of this one when it is."""
+    ownership.prune(settings.worktrees)
+    try:
+        yield
+    finally:
+        ownership.prune(settings.worktrees)
 
 
 @contextmanager

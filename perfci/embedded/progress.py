@@ -63,10 +63,10 @@ class Progress:
             if task.task not in self.dull:
                 self._tell(f"{name(task)}: running")
         elif task.state in ENDED:
-            if before != "running" and task.started_at is not None and task.task not in self.dull:
+            if before != "running" and task.state in ("success", "failed") and task.task not in self.dull:
                 self._tell(f"{name(task)}: running")
             self._tell_lines(task)
-            if task.state not in ("success", "skipped", "removed") or task.task not in self.dull:
+            if task.state == "failed" or task.task not in self.dull:
                 self._tell(f"{name(task)}: {_WORDS.get(task.state, task.state)}{_took(task)}")
         elif task.state == "up_for_retry":
             self._tell(f"{name(task)}: failed, will be tried again")
@@ -115,6 +115,6 @@ def _said(line: bytes) -> str:
 
 
 def _took(task: TaskInstance) -> str:
-    if task.started_at is None or task.finished_at is None:
+    if task.state not in ("success", "failed") or task.started_at is None or task.finished_at is None:
         return ""
     return f" ({(task.finished_at - task.started_at).total_seconds():.1f} s)"
