@@ -57,9 +57,9 @@ def judge(ended: Ended, report_path: Path, results_path: Path, *, expect: Sequen
     except ArtifactError as error:
         problems.append(error.message)
     try:
-        results = pytest_benchmark.read(results_path)
+        results = _results(results_path, report)
     except ArtifactError as error:
-        problems.append(_results_problem(results_path, error))
+        problems.append(error.message.replace(str(results_path), "the results file"))
     found = _numbers(report, results)
     _apply_failures(found, report)
     status, reason = _status(ended, report, results, problems=problems, found=bool(found))
@@ -69,11 +69,13 @@ def judge(ended: Ended, report_path: Path, results_path: Path, *, expect: Sequen
     return Outcome(status, reason, tuple(found.values()), report)
 
 
-def _results_problem(path: Path, error: ArtifactError) -> str:
-    # pytest-benchmark opens the file when it starts, and fills it when it ends.
-    if not path.is_file() or path.stat().st_size == 0:
-        return "the suite wrote no results"
-    return error.message.replace(str(path), "the results file")
+def _results(path: Path, report: ProcessReport | None) -> Results:
+    """Raises ArtifactError. pytest-benchmark writes no file, old versions an empty one, when it timed nothing."""
+    if path.is_file() and path.stat().st_size > 0:
+        return pytest_benchmark.read(path)
+    if report is None:
+        raise ArtifactError("the suite wrote no results", next_step="look at the log's end")
+    return Results(version="", measured_at=None, commit_sha="", committed_at=None, rows=())
 
 
 def _numbers(report: ProcessReport | None, results: Results | None) -> dict[Pair, Measurement]:
@@ -133,7 +135,7 @@ def _silence(ended: Ended, status: RunStatus, reason: str, *, report: ProcessRep
     if not found and report and report.collected:
         return (
             f"{len(report.collected)} benchmarks were collected and none was timed: does the suite run with "
-            "--benchmark-disable, --benchmark-skip or -n?"
+            "--benchmark-disable, --benchmark-skip, -n or a --benchmark-json of its own?"
         )
     return f"the suite {ended.how()} without it; {found} others were reported"
 

@@ -8,6 +8,7 @@ Standard library alone, with the modules that it imports: a node has no database
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shlex
@@ -94,7 +95,8 @@ def build(job: Job, settings: Settings, *, echo: Echo) -> BuildOutcome:
     ):
         seconds = time.monotonic() - start
         if isinstance(ready, Failure):
-            return BuildOutcome(False, False, seconds, ready.reason, ready.log_tail)
+            failure = _blame(ready, settings.state)
+            return BuildOutcome(False, False, seconds, failure.reason, failure.log_tail)
         return BuildOutcome(True, ready.cached, seconds)
 
 
@@ -115,9 +117,10 @@ def run(job: Job, settings: Settings, *, out: Path, echo: Echo) -> tuple[Path, .
         started_at = datetime.now(UTC)
         with prepared(inputs, settings, echo=echo) as ready:
             if isinstance(ready, Failure):
-                echo(f"{job.suite.name} {job.sha[:9]}: {ready.reason}")
-                found = outcome.failed(RunStatus.BUILD_FAILED, ready.reason, job.expect)
-                python, tail = Path(sys.executable), ready.log_tail
+                failure = _blame(ready, settings.state)
+                echo(f"{job.suite.name} {job.sha[:9]}: {failure.reason}")
+                found = outcome.failed(RunStatus.BUILD_FAILED, failure.reason, job.expect)
+                python, tail = Path(sys.executable), failure.log_tail
                 return (_write(place, job.first_index, found, python=python, started_at=started_at, log_tail=tail),)
             indexes = range(job.first_index, job.first_index + job.runs)
             return tuple(_one(place, ready, index, number=n) for n, index in enumerate(indexes, 1))
@@ -247,7 +250,8 @@ def _write(place: _Place, index: int, found: Outcome, *, python: Path, started_a
         reason=paragraph(found.reason),
         log_tail=paragraph(log_tail),
     )
-    return artifact.write(made, place.out)
+    with _writable(place.out):
+        return artifact.write(made, place.out)
 
 
 def _summary(found: Outcome, ended: process.Ended) -> str:
@@ -258,12 +262,18 @@ def _summary(found: Outcome, ended: process.Ended) -> str:
 
 
 @contextmanager
-def _writable(state: Path) -> Iterator[None]:
+def _writable(folder: Path) -> Iterator[None]:
     """Turns a full or read-only disk into one line."""
     try:
         yield
     except OSError as error:
-        place = error.filename or state
-        raise SuiteError(
-            f"{place}: {error.strerror or error}", next_step=f"make room or mend the rights below {state}"
-        ) from error
+        place, problem = error.filename or folder, error.strerror or error
+        raise SuiteError(f"{place}: {problem}", next_step=f"make room for {folder} or mend its rights") from error
+
+
+def _blame(failure: Failure, state: Path) -> Failure:
+    """A failure that is the commit's. Raises SuiteError for one that is the disk's."""
+    full = os.strerror(errno.ENOSPC)
+    if full in failure.log_tail:
+        raise SuiteError(f"{failure.reason}: {full}", next_step=f"make room for {state}")
+    return failure

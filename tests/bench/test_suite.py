@@ -1,0 +1,376 @@
+"""A commit measured in real processes: what a good one gives, and what every kind of bad one gives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfci import artifact
+from perfci.bench import suite
+from perfci.config import HardwareRule, Settings
+from perfci.errors import DeviceError, SourceError, SuiteError
+from perfci.model import Clock, Origin, RunStatus, Status
+from tests.bench.jobs import BENCHMARK, Subject, a_subject, rows
+
+SORT = "benchmarks/bench_sort.py::test_sort[10]"
+LOST = ("lost", "megakernel")
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    return a_subject(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------ a plain suite
+
+
+def test_an_unrelated_repository_is_measured_and_its_numbers_are_unverified(subject: Subject) -> None:
+    """What surrounds the suite does not leak into it: not the settings of a pyproject.toml above, not its `perfci`."""
+    (subject.root / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--no-such-option'")
+    (subject.root / "conftest.py").write_text("raise SystemExit('a conftest.py of somebody else')")
+    subject.repository.commit({"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--no-such-option'"})
+    sha = subject.repository.commit(
+        {
+            "benchmarks/bench_sort.py": BENCHMARK + "\ndef test_plain():\n    pass\n",
+            "perfci/__init__.py": "raise SystemExit('the subject measures itself')",
+            "benchmarks/speed.py": "raise SystemExit('nobody imports this')",
+        },
+        "Sort",
+    )
+    first, second = subject.run(
+        sha,
+        runs=2,
+        first_index=4,
+        paths=("benchmarks", "perfci"),
+        run="pytest benchmarks/bench_sort.py",
+        expect=((SORT, "suite"),),
+    )
+    for run, index in ((first, 4), (second, 5)):
+        assert (run.status, run.reason, run.log_tail) == (RunStatus.OK, "", "")
+        assert (run.suite, run.session, run.index, run.origin) == ("subject", "s1", index, Origin.MEASURED)
+        assert (run.commit.sha, run.commit.position, run.commit.subject) == (sha, 2, "Sort")
+        assert list(rows(run)) == [SORT, SORT.replace("10", "1000")], "an ordinary test is no benchmark"
+        for measurement in run.measurements:
+            assert (measurement.status, measurement.verified, measurement.implementation) == (Status.OK, False, "suite")
+            assert measurement.timing is not None
+            assert (len(measurement.timing.samples), measurement.timing.clock) == (20, Clock.FOREIGN)
+        assert run.hardware.name
+        assert run.node.name
+        assert run.environment.python == sys.version.split()[0]
+        assert run.harness.startswith("perfci/")
+        assert run.started_at < run.finished_at
+    assert first.finished_at <= second.started_at, "one after the other"
+    assert rows(first)[SORT].timing != rows(second)[SORT].timing
+    assert any("process 2 of 2" in line for line in subject.told)
+    assert subject.left() == []
+
+
+def test_a_bundle_file_is_measured_like_its_repository(subject: Subject) -> None:
+    sha = subject.repository.commit({"benchmarks/bench_sort.py": BENCHMARK})
+    subject.repository.git("bundle", "create", "--quiet", str(subject.root / "s.bundle"), "--all")
+    job = subject.job(sha, paths=("benchmarks",), position=17)
+    shutil.rmtree(subject.repository.folder)
+    job = suite.Job(
+        **{field: getattr(job, field) for field in job.__slots__} | {"repository": str(subject.root / "s.bundle")}
+    )
+    (path,) = suite.run(job, subject.settings, out=subject.out, echo=subject.told.append)
+    run = artifact.read(path).run
+    assert (run.status, run.commit.position) == (RunStatus.OK, 17), run.reason
+
+
+def test_a_wrong_result_and_a_skipped_one_are_told_beside_the_good_ones(subject: Subject) -> None:
+    sha = subject.repository.commit(
+        {
+            "benchmarks/bench_all.py": """
+import pytest
+def once(benchmark, function): return benchmark.pedantic(function, rounds=3, iterations=100)
+def test_good(benchmark): once(benchmark, list)
+def test_raises(benchmark): once(benchmark, lambda: 1 / 0)
+def test_wrong(benchmark): assert once(benchmark, list) == [1]
+def test_skipped(benchmark): pytest.skip("no tensor cores here")
+def test_once(benchmark): benchmark.pedantic(sorted, args=(list(range(1000)),), rounds=1)
+"""
+        }
+    )
+    run = subject.run(sha, expect=(LOST,))[0]
+    assert run.status is RunStatus.OK
+    found = {name.rpartition("::")[2]: m for name, m in rows(run).items()}
+    assert {name: m.status for name, m in found.items()} == {
+        "test_good": Status.OK,
+        "test_once": Status.OK,
+        "test_raises": Status.ERROR,
+        "test_wrong": Status.INCORRECT,
+        "test_skipped": Status.UNSUPPORTED,
+        "lost": Status.MISSING,
+    }
+    assert "ZeroDivisionError" in found["test_raises"].reason
+    assert found["test_skipped"].reason == "no tensor cores here"
+    assert found["lost"].implementation == "megakernel"
+    assert found["test_once"].reason == "one round: its noise is unknown"
+    assert not any(m.verified for m in run.measurements)
+
+
+# ------------------------------------------------------------------------------------------ suites that go wrong
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "reason"),
+    [
+        ("true", Status.ERROR, "left no report; the suite wrote no results: the process ended with exit code 0"),
+        ("echo boom; exit 7", Status.ERROR, "ended with exit code 7"),
+        ("kill -SEGV $$", Status.ERROR, "ended by SIGSEGV"),
+        ("kill -KILL $$", Status.ERROR, "ended by SIGKILL (out of memory?)"),
+        ("no-such-program", Status.ERROR, "ended with exit code 127"),
+        ("echo started; sleep 600", Status.TIMEOUT, "killed after 1 s, its time limit"),
+        ("pytest no/such/file.py", Status.ERROR, "pytest refused its options"),
+        ("pytest .", Status.ERROR, "nothing was collected"),
+        ("pytest --no-such-option", Status.ERROR, "pytest refused its options"),
+        ("pytest broken_syntax.py", Status.ERROR, "broken_syntax.py: it could not be collected"),
+        ("pytest plain.py", Status.ERROR, "no benchmark ran"),
+        ("pytest -k nothing plain.py", Status.ERROR, "nothing was collected"),
+    ],
+)
+def test_a_suite_that_goes_wrong_gives_every_expected_name_a_status(
+    subject: Subject, command: str, status: Status, reason: str
+) -> None:
+    sha = subject.repository.commit({"broken_syntax.py": "def test(:", "plain.py": "def test_plain(): pass"})
+    timeout_s = 1.0 if status is Status.TIMEOUT else 120.0
+    run = subject.run(sha, run=command, timeout_s=timeout_s, expect=((SORT, "suite"), LOST))[0]
+    assert run.status is (RunStatus.TIMEOUT if status is Status.TIMEOUT else RunStatus.ERROR)
+    assert [(m.workload.name, m.implementation, m.status) for m in run.measurements] == [
+        (SORT, "suite", status),
+        (*LOST, status),
+    ]
+    assert reason in run.reason
+    assert all(m.reason == run.reason for m in run.measurements)
+    assert run.log_tail or command in ("true", "kill -SEGV $$", "kill -KILL $$")
+    assert subject.left() == []
+
+
+@pytest.mark.parametrize("option", ["--benchmark-disable", "--benchmark-skip"])
+def test_a_suite_that_times_nothing_misses_what_it_collected(subject: Subject, option: str) -> None:
+    sha = subject.repository.commit({"benchmarks/bench_sort.py": BENCHMARK})
+    run = subject.run(sha, run=f"pytest {option} benchmarks/bench_sort.py", expect=(LOST,))[0]
+    assert run.status is RunStatus.OK
+    assert {m.status for m in run.measurements} <= {Status.MISSING, Status.UNSUPPORTED}
+    assert set(rows(run)) == {SORT, SORT.replace("10", "1000"), "lost"}
+    assert all(m.reason for m in run.measurements)
+
+
+@pytest.mark.parametrize(
+    ("results", "reason"),
+    [
+        ('{"benchmarks": []', "the results file is no pytest-benchmark result: line 1"),
+        ('{"benchmarks": []}', "left no report"),
+        ('{"something": "else"}', "the file has no 'benchmarks'"),
+        ("\\0\\377", "not"),
+    ],
+)
+def test_results_that_cannot_be_read_are_told(subject: Subject, results: str, reason: str) -> None:
+    """The command finds its results file where pytest would: in PYTEST_ADDOPTS."""
+    sha = subject.repository.commit({"a": "1"})
+    command = f"""file=${{PYTEST_ADDOPTS##*--benchmark-json=}}; printf '{results}' > "$file" """
+    run = subject.run(sha, run=command, expect=(LOST,))[0]
+    assert run.status is RunStatus.ERROR
+    assert reason in run.reason
+    assert rows(run)["lost"].status is Status.ERROR
+
+
+@pytest.mark.parametrize("report", ['{"version": 1', "[]", '{"version": 2}', '{"version": 1, "hardware": {"name": 7}}'])
+def test_a_report_that_is_not_perfcis_is_told(subject: Subject, report: str) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    run = subject.run(sha, run=f"printf '{report}' > $PERFCI_REPORT; false", expect=(LOST,))[0]
+    assert run.status is RunStatus.ERROR
+    assert "the process's report cannot be used" in run.reason
+
+
+def test_a_command_that_only_writes_results_is_believed_as_unverified(subject: Subject) -> None:
+    """E.g. a container in which perfci's plugin is not."""
+    sha = subject.repository.commit({"r.json": '{"benchmarks": [{"fullname": "x", "stats": {"data": [0.5, 0.25]}}]}'})
+    run = subject.run(sha, run='cat r.json > "${PYTEST_ADDOPTS##*--benchmark-json=}"')[0]
+    assert (run.status, rows(run)["x"].status, rows(run)["x"].verified) == (RunStatus.OK, Status.OK, False)
+    assert run.hardware.name
+
+
+def test_the_next_process_runs_after_a_bad_one(subject: Subject) -> None:
+    sha = subject.repository.commit({"benchmarks/bench_sort.py": BENCHMARK})
+    command = "test $PERFCI_INDEX = 0 && exit 9; pytest benchmarks/bench_sort.py"
+    bad, good = subject.run(sha, run=command, runs=2, expect=((SORT, "suite"),))
+    assert (bad.status, good.status) == (RunStatus.ERROR, RunStatus.OK)
+    assert rows(good)[SORT].status is Status.OK
+
+
+def test_a_suite_whose_paths_a_commit_lacks_cannot_be_built_there(subject: Subject) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    run = subject.run(sha, paths=("a", "kernels"), expect=(LOST,))[0]
+    assert run.status is RunStatus.BUILD_FAILED
+    assert run.reason == f"paths: kernels does not exist at commit {sha[:12]}"
+
+
+# ------------------------------------------------------------------------------------------ what a process sees
+
+
+def test_a_process_sees_no_secrets_and_caches_of_its_own(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("PERFCI_DATABASE_URL", "AIRFLOW__CORE__FERNET_KEY", "GITHUB_TOKEN", "PIP_FIND_LINKS", "PYTHONPATH"):
+        monkeypatch.setenv(key, "hunter2")
+    monkeypatch.setenv("PERFCI_NODE", "box-7")
+    sha = subject.repository.commit({"a": "1"})
+    runs = subject.run(sha, run="env; false", runs=2)
+    seen = [dict(line.split("=", 1) for line in run.log_tail.splitlines() if "=" in line) for run in runs]
+    assert "hunter2" not in runs[0].log_tail
+    cache = subject.settings.cache / "compiled" / "subject" / sha
+    assert seen[0]["TRITON_CACHE_DIR"] == str(cache / "triton")
+    assert seen[0]["TORCHINDUCTOR_CACHE_DIR"] == str(cache / "inductor")
+    assert seen[0]["PATH"].startswith(str(Path(sys.executable).parent))
+    assert [s["PERFCI_INDEX"] for s in seen] == ["0", "1"]
+    assert seen[0]["PERFCI_SEED"] != seen[1]["PERFCI_SEED"]
+    assert runs[0].node.name == "box-7"
+    again = subject.run(sha, run="env; false")[0].log_tail
+    assert f"PERFCI_SEED={seen[0]['PERFCI_SEED']}" in again, "the same process once more has the same inputs"
+    harness = Path(seen[0]["PYTHONPATH"].split(":")[0])
+    assert [p.name for p in harness.iterdir()] == ["perfci"]
+
+
+def test_launch_wraps_what_is_run(subject: Subject) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    here = subject.run(sha, run="false")[0].hardware.name
+    subject.hardware[here] = HardwareRule(here, launch="/usr/bin/env MARK=1 {cmd}")
+    assert subject.run(sha, run='echo "mark $MARK"; false')[0].log_tail == "mark 1"
+
+
+# ------------------------------------------------------------------------------------------ what stops perfci itself
+
+
+def test_a_device_that_is_not_here_is_named(subject: Subject) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    subject.hardware["h200-x8"] = HardwareRule("h200-x8", match="H200")
+    with pytest.raises(DeviceError, match=r"hardware 'h200-x8' is asked for, and this node is .*; run it on"):
+        subject.run(sha, hardware="h200-x8")
+    subject.hardware["h200-x8"] = HardwareRule("h200-x8", match="H200", launch="no-such-srun --gpus=8 {cmd}")
+    with pytest.raises(DeviceError, match=r"no program 'no-such-srun' on this node; install it"):
+        subject.run(sha, hardware="h200-x8")
+
+
+def test_a_gpu_that_somebody_uses_is_left_alone(subject: Subject, tmp_path: Path) -> None:
+    """With a stand-in for NVIDIA's library: a machine whose only GPU computes for process 1."""
+    (tmp_path / "stand-in").mkdir()
+    (tmp_path / "stand-in" / "pynvml.py").write_text(
+        "from types import SimpleNamespace as N\n"
+        "class NVMLError(Exception): pass\n"
+        "def nvmlInit(): pass\n"
+        "def nvmlDeviceGetCount(): return 1\n"
+        "def nvmlDeviceGetHandleByIndex(index): return 'handle'\n"
+        "def nvmlDeviceGetName(handle): return 'NVIDIA H200'\n"
+        "def nvmlDeviceGetComputeRunningProcesses(handle): return [N(pid=1, usedGpuMemory=2**30)]\n"
+        "def nvmlSystemGetProcessName(pid): return '/usr/bin/trainer'\n"
+    )
+    sha = subject.repository.commit({"a": "1"})
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from perfci.bench import suite; from perfci.config import Settings, Suite\n"
+        "root, repository, sha = sys.argv[1:]\n"
+        "job = suite.Job(suite=Suite(name='s', repo=repository, run='true'), repository=repository, sha=sha,\n"
+        "                session='s', runs=1, hardware='h200')\n"
+        "suite.run(job, Settings(root=Path(root)), out=Path(root) / 'out', echo=print)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), str(subject.repository.folder), sha]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'stand-in'}:{Path(suite.__file__).parents[2]}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "DeviceError: h200 is in use by trainer (1); end that process or wait for it" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_commit_and_a_missing_repository_are_named(subject: Subject) -> None:
+    subject.repository.commit({"a": "1"})
+    with pytest.raises(SourceError, match=r"has no revision 'f{40}'"):
+        subject.run("f" * 40)
+    shutil.rmtree(subject.repository.folder)
+    with pytest.raises(SourceError, match="does not exist"):
+        subject.run("e" * 40)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with room for nothing more. Only root can mount one; for others a folder that they may not write to."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        yield folder
+        folder.chmod(0o700)
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=True)
+    try:
+        (folder / "filler").write_bytes(b"x" * 60 * 1024)
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_nothing_half_written(subject: Subject, full_disk: Path) -> None:
+    sha = subject.repository.commit({"a": "1" * 100_000})
+    job = subject.job(sha, run="head -c 20000 /dev/urandom | base64; false")
+    with pytest.raises(SuiteError) as caught:
+        suite.run(job, subject.settings, out=full_disk / "out", echo=subject.told.append)
+    assert "\n" not in str(caught.value)
+    assert str(full_disk) in str(caught.value)
+    assert not list(full_disk.glob("out/*"))
+    assert subject.left() == []
+    with pytest.raises((SuiteError, SourceError)) as caught_too:
+        suite.run(job, Settings(root=full_disk), out=subject.out, echo=subject.told.append)
+    assert "\n" not in str(caught_too.value)
+    assert not subject.out.exists()
+
+
+def test_a_killed_runner_loses_one_process_and_leaves_nothing(subject: Subject) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    mark = subject.root / "pid"
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from perfci.bench import suite; from perfci.config import Settings, Suite\n"
+        "root, repository, sha, command = sys.argv[1:]\n"
+        "job = suite.Job(suite=Suite(name='s', repo=repository, run=command), repository=repository, sha=sha,\n"
+        "                session='s', runs=2)\n"
+        "suite.run(job, Settings(root=Path(root)), out=Path(root) / 'out', echo=print)\n"
+    )
+    hangs = f"test $PERFCI_INDEX = 0 && exit 1; setsid sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
+    command = [sys.executable, "-c", program, str(subject.root), str(subject.repository.folder), sha, hangs]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as runner:
+        until = time.monotonic() + PATIENCE_S
+        while not mark.is_file() and time.monotonic() < until:
+            time.sleep(0.05)
+        sleeper = int(mark.read_text())
+        runner.send_signal(signal.SIGKILL)
+    until = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{sleeper}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{sleeper}").exists()
+    assert [artifact.read(path).run.index for path in subject.out.iterdir()] == [0]
+    assert len(subject.left()) == 1
+    subject.run(sha, run="false", first_index=1)
+    assert subject.left() == []
+
+
+def test_a_node_needs_none_of_the_control_planes_libraries() -> None:
+    program = """
+import sys
+ABSENT = {"sqlalchemy", "pydantic", "alembic", "jsonschema", "psycopg", "psutil", "typer", "torch", "pytest"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ABSENT:
+            raise ImportError(f"{name} is not on a node")
+sys.meta_path.insert(0, Block())
+import perfci.bench.suite, perfci.bench.source, perfci.bench.build, perfci.readers.pytest_benchmark
+print("imported")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "imported\n", done.stderr
