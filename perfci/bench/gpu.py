@@ -148,7 +148,7 @@ def settings(gpu: Gpu) -> Mapping[str, str]:
 
 def parse_driver_version(text: str) -> str:
     """Of /proc/driver/nvidia/version; empty when there is none in it."""
-    match = re.search(r"Kernel Module\D*?(\d+(?:\.\d+)+)", text)
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
     return match[1] if match else ""
 
 
