@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TypeVar
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +19,10 @@ BROWSER_MISSING = "no Chromium on the PATH; on Debian: sudo apt-get install chro
 
 for _name in ("PERFCI_CONFIG", "PERFCI_DATABASE_URL", "PERFCI_REPORT", "PERFCI_SEED", "PERFCI_INDEX", "PYTEST_ADDOPTS"):
     os.environ.pop(_name, None)  # before anything is imported, so that child processes do not see them either
+
+# No deadline: a busy machine is no fault. In CI the same examples each time.
+hypothesis.settings.register_profile("perfci", deadline=None, derandomize=CI)
+hypothesis.settings.load_profile("perfci")
 
 
 @pytest.fixture(scope="session")
