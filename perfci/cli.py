@@ -7,8 +7,10 @@ library, and `perfci --help` is quick.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -180,7 +182,9 @@ def run(
     repo: Annotated[
         str, typer.Option(metavar="SOURCE", help="Path, URL or git bundle instead of the suite's repo.")
     ] = "",
-    runs: Annotated[int, typer.Option(metavar="N", help="Fresh processes a commit. Default: the suite's.")] = 0,
+    runs: Annotated[
+        int | None, typer.Option(metavar="N", help="Fresh processes a commit. Default: the suite's.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where results go. Default: .perfci/incoming.")
     ] = None,
@@ -326,7 +330,9 @@ def _jobs(plan_file: str) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.read() if plan_file == "-" else Path(plan_file).read_text("utf-8")
         body = json.loads(text)
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{plan_file}: {error.strerror}", next_step="name a file, or - for the input") from error
+    except ValueError as error:
         raise SettingsError(
             f"{plan_file} is no plan ({error})", next_step="give it the output of `perfci plan`"
         ) from error
@@ -363,14 +369,16 @@ def _code() -> int:
         _complain(str(error))
     except UsageProblem as error:
         where = error.ctx.command_path if getattr(error, "ctx", None) else "perfci"
-        _complain(f"{error.format_message()}; see `{where} --help`")
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain again when it flushes at the end.
+        _complain(f"{error.format_message().rstrip('.')}; see `{where} --help`")
+    except (BrokenPipeError, SystemExit):
+        # Whoever read the output has seen enough (typer tells it as SystemExit). Python would complain once more when
+        # it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 128 + signal.SIGPIPE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        _complain(f"{place}{error.strerror or error}; make room or make it accessible, then try again")
+        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it accessible"
+        _complain(f"{place}{error.strerror or error}; {remedy}, then try again")
     except (KeyboardInterrupt, typer.Abort):
         return 130
     return 2

@@ -20,10 +20,11 @@ from typing import Any
 from perfci import artifact, config
 from perfci.bench import probe, source, suite
 from perfci.config import Settings, Suite
-from perfci.errors import DeviceError, SettingsError
+from perfci.errors import DeviceError, ServiceError, SettingsError
 from perfci.model import Commit, Origin, RunStatus, Status
 
 Echo = Callable[[str], None]
+IGNORE = "*\n"
 # Could not measure, as opposed to: measured, and wrong.
 UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
 
@@ -32,8 +33,9 @@ def build(config_path: str, job: Mapping[str, Any], *, echo: Echo = print) -> di
     """Prepare environment and build of a job's commit; both are cached. A build that fails is told, not raised: the
     job's measurements will say `build_failed`. Returns {"suite", "sha", "ok", "seconds", "log_tail"}."""
     settings = config.load(Path(config_path))
+    asked = job_of(settings, job)
     prepare(settings)
-    outcome = suite.build(job_of(settings, job), settings, echo=echo)
+    outcome = suite.build(asked, settings, echo=echo)
     return {"suite": job["suite"], "sha": job["sha"], **dataclasses.asdict(outcome)}
 
 
@@ -45,21 +47,23 @@ def measure(config_path: str, job: Mapping[str, Any], *, out: Path | None = None
     SuiteError.
     """
     settings = config.load(Path(config_path))
+    asked = job_of(settings, job)
     prepare(settings)
     folder = out or settings.incoming
-    done = finished(folder, job)
-    left = dict(job, runs=int(job["runs"]) - len(done), first_index=int(job["first_index"]) + len(done))
+    folder.mkdir(parents=True, exist_ok=True)
+    done = finished(folder, asked)
     if done:
-        echo(f"{job['suite']} {str(job['sha'])[:9]}: {len(done)} of {job['runs']} results are here already")
-    made = suite.run(job_of(settings, left), settings, out=folder, echo=echo) if left["runs"] > 0 else ()
+        echo(f"{asked.suite.name} {asked.sha[:9]}: {len(done)} of {asked.runs} results are here already")
+    left = dataclasses.replace(asked, runs=asked.runs - len(done), first_index=asked.first_index + len(done))
+    made = suite.run(left, settings, out=folder, echo=echo) if left.runs else ()
     return [str(path) for path in (*done, *made)]
 
 
-def finished(folder: Path, job: Mapping[str, Any]) -> tuple[Path, ...]:
+def finished(folder: Path, job: suite.Job) -> tuple[Path, ...]:
     """Results of the job's first processes that lie in `folder`, without a gap."""
     found: list[Path] = []
-    for index in range(int(job["first_index"]), int(job["first_index"]) + int(job["runs"])):
-        paths = sorted(folder.glob(f"{artifact.name_start(str(job['session']), index)}*{artifact.SUFFIX}"))
+    for index in range(job.first_index, job.first_index + job.runs):
+        paths = sorted(folder.glob(f"{artifact.name_start(job.session, index)}*{artifact.SUFFIX}"))
         if not paths:
             break
         found.append(paths[0])
@@ -100,18 +104,18 @@ def jobs_by_hand(
     repository: str = "",
     revs: Sequence[str] = (),
     last: int = 1,
-    runs: int = 0,
+    runs: int | None = None,
 ) -> list[dict[str, Any]]:
     """Jobs of one suite without a plan or a database: no benchmark is expected of them by name.
 
     suite_name: empty for the only one. hardware: what this node has to be, empty for anything. repository: a path,
-    URL or bundle instead of the suite's. runs: 0 for the suite's own number. Raises SettingsError, SourceError.
+    URL or bundle instead of the suite's. runs: None for the suite's own number. Raises SettingsError, SourceError.
     """
     if not suite_name and len(settings.suites) != 1:
         known = ", ".join(settings.suites) or "none"
         raise SettingsError("no suite is named", next_step=f"choose one with --suite; perfci.toml has {known}")
     chosen = settings.suite(suite_name or next(iter(settings.suites)))
-    chosen = dataclasses.replace(chosen, runs=runs or chosen.runs)
+    chosen = chosen if runs is None else dataclasses.replace(chosen, runs=runs)
     if not repository and not revs:
         source.check_clean(settings.repository(chosen), chosen.paths)
     mirror = source.mirror(repository or settings.repository(chosen), settings.cache)
@@ -177,8 +181,16 @@ def exit_code(paths: Iterable[Path]) -> int:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the state folder, invisible to git: it may lie inside a repository that is under perfci."""
-    settings.incoming.mkdir(parents=True, exist_ok=True)
+    """Make the state folder, invisible to git: it may lie inside a repository that is under perfci.
+
+    Raises ServiceError when there is no room or no right to.
+    """
     ignore = settings.state / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", "utf-8")
+    try:
+        settings.incoming.mkdir(parents=True, exist_ok=True)
+        if not ignore.is_file() or ignore.read_text("utf-8") != IGNORE:
+            ignore.write_text(IGNORE, "utf-8")
+    except OSError as error:
+        raise ServiceError(
+            f"{error.filename or settings.state}: {error.strerror}", next_step="free some space and make it writable"
+        ) from error

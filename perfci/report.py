@@ -19,6 +19,7 @@ from perfci.store.rows import AlertRow, RunRow
 
 WIDTH = 100
 LOG_LINES = 12
+NARROWEST = 16  # characters of a name that still tell it from its neighbour
 
 # Could not measure, as opposed to: measured, and wrong.
 UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
@@ -84,14 +85,10 @@ def night_json(night: Night) -> dict[str, Any]:
 
 def night_table(night: Night) -> str:
     blocks = [_section(section, night.alerts) for section in night.sections]
-    if not night.sections:
+    if night.sections:
+        blocks += [_legend([row for section in night.sections for row in section.rows]), alerts_text(night.alerts)]
+    else:
         blocks.append(f"Nothing was measured in session {night.session}.")
-    elif any(row.gain is not None for section in night.sections for row in section.rows):
-        blocks.append(
-            "change: against the median of the commits before it on the same level and in the same environment; "
-            "+ is faster.\nspread: half the range of the processes. ceiling: share of the least possible time."
-        )
-    blocks.append(alerts_text(night.alerts) if night.sections else "")
     blocks.append("\n".join(_wrapped(f"note: {note}") for note in night.notes))
     blocks.append("\n".join(_wrapped(f"problem: {problem}") for problem in night.problems))
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -136,7 +133,9 @@ def gain(ratio: float, direction: Direction) -> float:
 
 def _section(section: Section, alerts: Sequence[AlertRow]) -> str:
     title = f"{section.suite} · {section.commit[:9]} {section.subject}"
-    place = f"{section.hardware} · {section.processes} process{'es' if section.processes != 1 else ''} tonight"
+    place = f"{section.hardware} · {section.processes} process{'es' if section.processes != 1 else ''}"
+    if (every := max((row.result.n_runs for row in section.rows), default=0)) > section.processes:
+        place += f", {every} with those of earlier nights"
     kinds = {alert.id: alert.kind for alert in alerts}
     header = ("workload", "implementation", _speed_title(section.rows), "spread", "ceiling", "change", "status")
     cells = [_cells(row, kinds) for row in section.rows]
@@ -148,6 +147,25 @@ def _section(section: Section, alerts: Sequence[AlertRow]) -> str:
         lines += ["", _wrapped(f"process {run.index} is {run.status}: {run.reason}")]
         lines += [f"  | {_shortened(line, WIDTH - 4)}" for line in run.log_tail.splitlines()[-LOG_LINES:]]
     return "\n".join(lines)
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    """Of the words that the table uses."""
+    lines = {
+        "spread: half the range of the processes' medians": any(row.spread is not None for row in rows),
+        "ceiling: share of the speed that the bandwidth and arithmetic measured on this device allow": any(
+            row.result.ceiling_fraction is not None for row in rows
+        ),
+        "change: in speed, + is faster; against the median of the commits before it on the same level and in the same "
+        "environment": any(row.gain is not None for row in rows),
+        "(of N): only N such commits, too few to tell a change from noise": any(
+            row.gain is not None and not row.settled for row in rows
+        ),
+        "unverified: the suite gives no reference, so nobody knows whether its output is right": any(
+            _unverified(row.result) for row in rows
+        ),
+    }
+    return "\n".join(_wrapped(line) for line, wanted in lines.items() if wanted)
 
 
 def _speed_title(rows: Sequence[Row]) -> str:
@@ -177,7 +195,11 @@ def _result_cells(found: Result) -> tuple[str, ...]:
 
 
 def _status(found: Result) -> str:
-    return found.status.value + (", unverified" if found.status is Status.OK and not found.verified else "")
+    return found.status.value + (", unverified" if _unverified(found) else "")
+
+
+def _unverified(found: Result) -> bool:
+    return found.status is Status.OK and not found.verified
 
 
 def _speed(found: Result) -> str:
@@ -192,34 +214,34 @@ def _change(row: Row) -> str:
     if row.gain is None:
         return "first"
     shown = percent(row.gain, sign=True)
-    return shown if row.settled else f"{shown} of {row.past}"
+    return shown if row.settled else f"{shown} (of {row.past})"
 
 
 def _grid(table: Sequence[Sequence[str]]) -> list[str]:
-    """Columns two spaces apart; text to the left, numbers to the right; names are shortened where it gets too wide."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    gaps = 2 * (len(widths) - 1)
-    while sum(widths) + gaps > WIDTH:
-        widest = max((0, 1, 6), key=lambda column: widths[column])
-        if widths[widest] <= 8:
+    """Two names, numbers to the right, a status; columns that say nothing are left out, names shortened to fit."""
+    columns = list(zip(*table, strict=True))
+    widths = [max(map(len, column)) if any(column[1:]) else 0 for column in columns]
+    names = (0, 1, len(columns) - 1)
+    while sum(width + 2 for width in widths if width) - 2 > WIDTH:
+        widest = max(names, key=lambda column: widths[column])
+        if widths[widest] <= NARROWEST:
             break
         widths[widest] -= 1
-    numbers = range(2, 6)
     lines = []
     for row in table:
-        cells = [_shortened(cell, width) for cell, width in zip(row, widths, strict=True)]
-        aligned = [
-            c.rjust(w) if i in numbers else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+        cells = [
+            _shortened(cell, width).ljust(width) if column in names else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            if width
         ]
-        lines.append("  ".join(aligned).rstrip())
+        lines.append("  ".join(cells).rstrip())
     return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
     """Why there is no time, or no change, told once for all that it holds for."""
-    told = sorted(
-        (row.result.status.value, reason, _name(row)) for row in rows for reason in row.reasons if row.reasons
-    )
+    several = len({row.result.workload for row in rows}) > 1
+    told = sorted((row.result.status.value, r, _name(row, with_workload=several)) for row in rows for r in row.reasons)
     lines = [""] if told else []
     for (status, reason), group in groupby(told, key=lambda entry: entry[:2]):
         names = ", ".join(dict.fromkeys(name for _, _, name in group))
@@ -227,8 +249,8 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _name(row: Row) -> str:
-    return f"{row.result.workload} / {row.result.implementation}"
+def _name(row: Row, *, with_workload: bool) -> str:
+    return f"{row.result.workload} / {row.result.implementation}" if with_workload else row.result.implementation
 
 
 def _alert(alert: AlertRow) -> str:

@@ -152,14 +152,17 @@ def _neighbour_noise(values: Sequence[float]) -> float:
 
 
 def _pull_in(values: Sequence[float], noise: float, reach: int = 7) -> list[float]:
-    """`values` with isolated excursions of one or two points pulled to the level that they leave and come back to."""
+    """`values` with isolated excursions of one or two points pulled to the level that they leave and come back to.
+
+    They come back at once, and stay: three points on another level are one.
+    """
     calm = list(values)
     for start in range(1, len(calm) - SHORTEST):
         before = median(calm[max(0, start - reach) : start])
         for end in range(start + 1, min(start + SHORTEST, len(calm) - SHORTEST) + 1):
             jump = min(abs(value - before) for value in calm[start:end])
-            after = median(values[end : end + reach])
-            if jump > OUTLIER * noise and abs(after - before) < jump / 2:
+            around = (calm[start - 1], values[end], median(values[end : end + 3]))
+            if jump > OUTLIER * noise and all(abs(value - before) < jump / 2 for value in around):
                 calm[start:end] = [before + max(-noise, min(noise, v - before)) for v in calm[start:end]]
                 break
     return calm

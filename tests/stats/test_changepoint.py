@@ -125,6 +125,12 @@ def test_an_isolated_outlier_is_no_change_and_hides_none() -> None:
     assert found(values + noisy(1.03, 10, 0.003, 10)) == [40]
 
 
+@pytest.mark.parametrize("length", [3, 4, 6, 9, 20])
+def test_a_level_that_is_left_again_is_two_changes(length: int) -> None:
+    values = noisy(1.0, 20, 0.002, 14) + noisy(1.2, length, 0.002, 15) + noisy(1.0, 12, 0.002, 16)
+    assert found(values) == [20, 20 + length]
+
+
 def test_a_bad_night_beside_a_good_one_is_no_level() -> None:
     assert found([*noisy(1.0, 30, 0.003, 11), 1.2, 1.0]) == []
     assert found([*noisy(1.0, 30, 0.003, 11), 1.0, 1.2]) == []
