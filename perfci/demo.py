@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from perfci import artifact, config, nightly, share, synthetic
+from perfci import artifact, nightly, share, synthetic
 from perfci.config import Settings
 from perfci.errors import ArtifactError
 from perfci.ingest import store_files
@@ -50,9 +50,16 @@ def load(
     nights: length of the synthetic year. Another seed is another year, on commits of its own; load one a database.
     """
     engine = nightly.opened(settings)
-    recorded = _load_recorded(engine, settings, share.folder("dashboard") / "demo", echo=echo)
-    generated = _load_synthetic(engine, settings, echo=echo, seed=seed, nights=nights)
-    return LoadedDemo(recorded, generated, _detect(settings, seed=seed, nights=nights, echo=echo))
+    try:
+        recorded = _load_recorded(engine, settings, share.folder("dashboard") / "demo", echo=echo)
+        generated, last_session = _load_synthetic(engine, settings, echo=echo, seed=seed, nights=nights)
+        # Every series of the year was measured in its last night, so that one session touches them all.
+        told = nightly.detect_in(engine, last_session, policy=settings.policy, synthetic=True)
+    finally:
+        engine.dispose()
+    found = sum(1 for change in told["changes"] if change["relevant"])
+    echo(f"synthetic year: {found} relevant changes found, {told['new_alerts']} new alerts")
+    return LoadedDemo(recorded, generated, int(told["new_alerts"]))
 
 
 def _load_recorded(engine: Engine, settings: Settings, folder: Path, *, echo: Callable[[str], None]) -> Loaded:
@@ -87,15 +94,17 @@ def _unpacked(path: Path, scratch: Path) -> Path:
 
 def _load_synthetic(
     engine: Engine, settings: Settings, *, echo: Callable[[str], None], seed: int, nights: int
-) -> Loaded:
-    total = Loaded()
+) -> tuple[Loaded, str]:
+    """What was stored, and the name of the last night's session."""
+    total, session = Loaded(), ""
     runs = synthetic.year(seed, nights=nights)
     while batch := tuple(islice(runs, _BATCH)):
         total += _store_batch(engine, settings, batch)
+        session = batch[-1].session
         night = f"{batch[-1].started_at:%Y-%m-%d}"
         echo(f"synthetic year: up to the night of {night}, {total.new} results new, {total.known} known")
     writes.sync_branch(engine, synthetic.SUITE, synthetic.commits(seed)[:nights])
-    return total
+    return total, session
 
 
 def _store_batch(engine: Engine, settings: Settings, runs: Iterable[Run]) -> Loaded:
@@ -107,12 +116,3 @@ def _store_batch(engine: Engine, settings: Settings, runs: Iterable[Run]) -> Loa
 def _stored(engine: Engine, settings: Settings, paths: Sequence[Path], *, origin: Origin | None) -> Loaded:
     told = store_files(engine, settings, paths, origin=origin)
     return Loaded(told["stored"], told["known"], tuple(entry["reason"] for entry in told["refused"]))
-
-
-def _detect(settings: Settings, *, seed: int, nights: int, echo: Callable[[str], None]) -> int:
-    """Every series of the year was measured in its last night, so that one session touches them all."""
-    last = max(synthetic.year(seed, nights=nights), key=lambda run: run.started_at).session
-    told = nightly.detect(str(config.find(settings.root)), last, synthetic=True)
-    found = sum(1 for change in told["changes"] if change["relevant"])
-    echo(f"synthetic year: {found} relevant changes found, {told['new_alerts']} new alerts")
-    return int(told["new_alerts"])

@@ -21,7 +21,7 @@ from sqlalchemy import Engine
 from perfci import changes, config, measure
 from perfci.bench import probe, source
 from perfci.changes import Change
-from perfci.config import Settings, Suite
+from perfci.config import Policy, Settings, Suite
 from perfci.errors import PerfciError, SettingsError, SourceError
 from perfci.ingest import store_files
 from perfci.model import Origin
@@ -136,13 +136,21 @@ def ingest(config_path: str, paths: Sequence[str] | None = None, *, recorded: bo
 
 
 def detect(config_path: str, session: str, *, synthetic: bool = False) -> dict[str, Any]:
+    """`detect_in` the database of these settings."""
+    settings = config.load(Path(config_path))
+    engine = opened(settings)
+    try:
+        return detect_in(engine, session, policy=settings.policy, synthetic=synthetic)
+    finally:
+        engine.dispose()
+
+
+def detect_in(engine: Engine, session: str, *, policy: Policy, synthetic: bool = False) -> dict[str, Any]:
     """Look for changes in every series that the session touched, and raise alerts for the relevant ones.
 
     A change that later commits took back raises none; a known alert learns of it. Generated series are left out
     unless asked for. Returns {"session", "series", "changes", "new_alerts"}. Raises StoreError.
     """
-    settings = config.load(Path(config_path))
-    engine = opened(settings)
     touched = {series.id: series for series, _ in reads.session_points(engine, session)}
     known = reads.alerts(engine, open_only=False)
     found: list[dict[str, Any]] = []
@@ -151,7 +159,7 @@ def detect(config_path: str, session: str, *, synthetic: bool = False) -> dict[s
         if series.synthetic and not synthetic:
             continue
         points = reads.history(engine, series.id)
-        changed = changes.find(points, direction=series.direction, policy=settings.policy)
+        changed = changes.find(points, direction=series.direction, policy=policy)
         positions = sorted({p.commit.position for p in points if p.commit.position is not None})
         of_series = [alert for alert in known if alert.series_id == series.id]
         alerts += _alerts(series, changed, of_series, positions=positions, session=session)
