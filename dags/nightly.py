@@ -2,7 +2,7 @@
 
     plan -> on each queue, job by job: build -> measure -> ingest -> detect -> worked
 
-A failing benchmark or build is a result. A step fails where perfci itself cannot work; others go on, the run has failed.
+A failing benchmark or build is a result. A step fails where perfci itself cannot work; others go on, the run fails.
 """
 
 from datetime import timedelta
@@ -28,8 +28,8 @@ AGAIN: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(seconds=5)}  # f
 
 
 def on_queue(queue: str) -> Any:
-    chosen = {"queue": queue, "executor": SETTINGS.service.executor}
-    options: dict[str, Any] = {"pool": "device", "map_index_template": JOB, **{k: v for k, v in chosen.items() if v}}
+    wanted = {"queue": queue, "executor": SETTINGS.service.executor, "map_index_template": JOB}
+    options: dict[str, Any] = {"pool": queue or "device"} | {name: value for name, value in wanted.items() if value}
 
     @task_group(group_id=queue or "device")
     def device(job: dict[str, Any]) -> None:

@@ -15,12 +15,11 @@ from perfci.embedded import home as homes
 from perfci.embedded import lock as locks
 from perfci.embedded import ports
 from perfci.embedded.home import USER, Home
-from perfci.embedded.lock import Busy, Lock
+from perfci.embedded.lock import Busy, Holder, Lock
 from perfci.errors import ServiceError
 from perfci.supervisor import Tree, sweep
 
 DAG = "nightly"
-POOL = "device"
 UP = "perfci up"
 # Importing Airflow alone takes ten seconds of processor time; a loaded machine may need ten times that.
 _START_LIMIT_S = 240.0
@@ -52,13 +51,10 @@ def running_or_own(settings: Settings, *, lock: Lock, echo: Callable[[str], None
     """For a command that needs Airflow for a while. `lock` is its own, kept as long as a process of it lives."""
     home = homes.of(settings)
     with ExitStack() as stack:
-        try:
-            held = stack.enter_context(_hold(settings, lock.holder.command))
-        except Busy as busy:
-            if busy.holder.command != UP or not busy.holder.url:
-                raise
-            echo(f"using the Airflow of {busy.holder}: {busy.holder.url}")
-            airflow = stack.enter_context(Airflow(busy.holder.url, user=USER, password=home.password()))
+        held = _hold_or_holder(settings, lock.holder.command, stack)
+        if isinstance(held, Holder):
+            echo(f"using the Airflow of {held}: {held.url}")
+            airflow = stack.enter_context(Airflow(held.url, user=USER, password=home.password()))
             _wait_for_dag(airflow, since=None, check=lambda: None)
             yield Instance(airflow, home, None)
             return
@@ -114,13 +110,28 @@ def start(
                 airflow.fail(DAG, run.id)
                 echo(f"{run.id} was interrupted earlier and is marked failed")
             tree.start(home.program("scheduler", "--skip-serve-logs"))
-        airflow.set_pool(POOL, slots=1, description="This machine's device: one job at a time")
+        for pool in ("device", *{rule.queue for rule in settings.hardware.values() if rule.queue}):
+            airflow.set_pool(pool, slots=1, description="This machine's device: one job at a time")
         _wait_for_dag(airflow, since=since, check=tree.check)
         yield airflow
 
 
 def _hold(settings: Settings, command: str) -> AbstractContextManager[Lock]:
     return locks.hold(settings.state / "airflow.lock", command=command)
+
+
+def _hold_or_holder(settings: Settings, command: str, stack: ExitStack) -> Lock | Holder:
+    """The lock, or the service that has it, once that is ready to be used."""
+    until = time.monotonic() + _START_LIMIT_S
+    while True:
+        try:
+            return stack.enter_context(_hold(settings, command))
+        except Busy as busy:
+            if busy.holder.command != UP or time.monotonic() > until:
+                raise
+            if busy.holder.url:
+                return busy.holder
+        time.sleep(0.5)
 
 
 def _wait_for_dag(airflow: Airflow, *, since: datetime | None, check: Callable[[], None]) -> None:

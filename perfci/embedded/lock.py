@@ -54,7 +54,7 @@ class Busy(ServiceError):
         self.holder = holder
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ServiceError, (self.message,), {"next_step": self.next_step}
+        return ServiceError(self.message, next_step=self.next_step).__reduce__()
 
 
 class Lock:

@@ -1,0 +1,135 @@
+"""What every DAG file of perfci must be, as Airflow reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci import share
+
+FACTS = Path(__file__).with_name("facts.py")
+ROOT = Path(__file__).parents[2]
+FILES = sorted(path for path in share.folder("dags").glob("*.py") if path.name != "__init__.py")
+ONE_MACHINE = '[suite.x]\nrepo = "."\nrun = "pytest"\n'
+TEAM = (
+    ONE_MACHINE
+    + """
+[hardware.h200]
+match = "H200"
+queue = "h200"
+[hardware.b200]
+match = "B200"
+queue = "b200"
+[service]
+schedule = "15 3 * * *"
+timezone = "Europe/Berlin"
+executor = "LocalExecutor"
+"""
+)
+
+pytestmark = pytest.mark.airflow
+
+
+def read(folder: Path, settings: str) -> dict[str, Any]:
+    config = folder / "perfci.toml"
+    config.write_text(settings)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW")} | {
+        "AIRFLOW_HOME": str(folder / "airflow"),
+        "PERFCI_CONFIG": str(config),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, str(FACTS), str(share.folder("dags"))]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return read(tmp_path_factory.mktemp("one"), ONE_MACHINE)
+
+
+@pytest.fixture(scope="module")
+def of_team(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return read(tmp_path_factory.mktemp("team"), TEAM)
+
+
+def test_every_file_is_read_without_an_error(facts: dict[str, Any], of_team: dict[str, Any]) -> None:
+    assert facts["import_errors"] == of_team["import_errors"] == {}
+    assert sorted(facts["dags"]) == [path.stem for path in FILES]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_file_is_wiring_of_sixty_lines_at_most(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 60
+    assert not re.search(r"\b(SELECT|INSERT|UPDATE|Variable|Connection|create_engine)\b", text)
+
+
+def test_reading_imports_nothing_heavy(facts: dict[str, Any]) -> None:
+    heavy = {"torch", "triton", "streamlit", "plotly", "pytest", "kernels", "dashboard"}
+    assert not heavy & {name.split(".")[0] for name in facts["modules"]}
+    assert "perfci.config" in facts["modules"]
+
+
+def test_every_dag_tells_what_it_is_and_runs_alone(facts: dict[str, Any]) -> None:
+    for name, dag in facts["dags"].items():
+        assert len(dag["doc"]) > 100, name
+        assert "perfci" in dag["tags"], name
+        assert dag["max_active_runs"] == 1, name
+        assert dag["catchup"] is False, name
+        assert all("type" in schema for schema in dag["params"].values()), name
+
+
+def test_what_occupies_a_device_waits_for_its_pool_and_is_not_repeated_by_itself(of_team: dict[str, Any]) -> None:
+    tasks = of_team["dags"]["nightly"]["tasks"]
+    for queue, pool in (("h200", "h200"), ("b200", "b200"), ("default", "device")):
+        for step in ("build", "measure"):
+            task = tasks[f"{pool}.{step}"]
+            assert (task["pool"], task["queue"], task["executor"]) == (pool, queue, "LocalExecutor")
+            assert task["mapped"]
+            assert task["map_index_template"]
+            assert task["retries"] == 0
+
+
+def test_without_queues_everything_runs_on_the_one_device(facts: dict[str, Any]) -> None:
+    tasks = facts["dags"]["nightly"]["tasks"]
+    assert sorted(tasks) == ["detect", "device.build", "device.measure", "ingest", "jobs", "plan", "worked"]
+    assert tasks["device.measure"]["upstream"] == ["device.build", "jobs"]
+    assert tasks["device.measure"]["executor"] is None
+    assert [name for name, task in tasks.items() if task["pool"] != "default_pool"] == [
+        "device.build",
+        "device.measure",
+    ]
+
+
+def test_results_are_stored_whatever_became_of_other_jobs_and_the_run_tells_of_it(facts: dict[str, Any]) -> None:
+    tasks = facts["dags"]["nightly"]["tasks"]
+    assert tasks["ingest"]["trigger_rule"] == "all_done"
+    # The last step ends the run as failed when one before it has failed, not when there was nothing to measure.
+    assert tasks["worked"]["trigger_rule"] == "none_failed"
+    assert {"detect", "device.measure"} <= set(tasks["worked"]["upstream"])
+    assert not [name for name, task in tasks.items() if "worked" in task["upstream"]]
+
+
+def test_only_steps_that_may_be_done_twice_are_tried_again(facts: dict[str, Any]) -> None:
+    tasks = facts["dags"]["nightly"]["tasks"]
+    assert {name for name, task in tasks.items() if task["retries"]} == {"ingest", "detect"}
+
+
+def test_schedule_and_timezone_come_from_the_settings(facts: dict[str, Any], of_team: dict[str, Any]) -> None:
+    assert "expression='0 2 * * *', timezone='UTC'" in facts["dags"]["nightly"]["schedule"]
+    assert "expression='15 3 * * *', timezone='Europe/Berlin'" in of_team["dags"]["nightly"]["schedule"]
+
+
+def test_wrong_settings_are_told_by_the_import_error(tmp_path: Path) -> None:
+    (error,) = read(tmp_path, "[suite.x]\nrepo = '.'\nrnu = 'pytest'\n")["import_errors"].values()
+    assert "did you mean 'run'?" in error

@@ -1,0 +1,88 @@
+"""The client against servers that are absent, broken or unwilling; against a real Airflow in test_service.py."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from perfci.airflow import Airflow
+from perfci.embedded import ports
+from perfci.errors import ServiceError
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Gives a token to everybody, and to each path what the test wants to see."""
+
+    wanted: dict[str, tuple[int, object]] = {}  # noqa: RUF012 - the server makes the instances
+
+    def do_GET(self) -> None:
+        code, body = self.wanted.get(self.path.split("?")[0], (404, {"detail": "not found"}))
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_POST = do_PATCH = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Answers.wanted = {"/auth/token": (201, {"access_token": "x"})}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_that_is_not_there_is_told_with_its_address() -> None:
+    url = f"http://127.0.0.1:{ports.free()}"
+    with Airflow(url, user="a", password="b") as airflow:
+        assert not airflow.alive()
+        with pytest.raises(ServiceError, match=rf"{url}/auth/token does not answer .*; is Airflow running there\?"):
+            airflow.dag_run("nightly", "x")
+
+
+def test_a_wrong_password_is_told(url: str) -> None:
+    Answers.wanted["/auth/token"] = (401, {"detail": "Invalid credentials"})
+    expected = "401 Invalid credentials; check the user and the password"
+    with Airflow(url, user="a", password="b") as airflow, pytest.raises(ServiceError, match=expected):
+        airflow.dag_run("nightly", "x")
+
+
+def test_a_broken_server_is_told_in_one_line(url: str) -> None:
+    Answers.wanted["/api/v2/dags/nightly/dagRuns/x"] = (500, "Internal\nServer\nError")
+    with Airflow(url, user="a", password="b") as airflow, pytest.raises(ServiceError) as caught:
+        airflow.dag_run("nightly", "x")
+    assert "500 Internal Server Error; read the API server's log" in str(caught.value)
+
+
+def test_a_conf_that_the_dag_does_not_take_is_told_with_the_reason(url: str) -> None:
+    Answers.wanted["/api/v2/dags/nightly/dagRuns"] = (400, {"detail": "Invalid input for param last: 0 is less than 1"})
+    with Airflow(url, user="a", password="b") as airflow, pytest.raises(ServiceError, match="0 is less than 1"):
+        airflow.trigger("nightly", conf={"last": 0})
+
+
+def test_a_dag_file_that_cannot_be_imported_is_told_with_its_last_line(url: str) -> None:
+    stack = "Traceback (most recent call last):\nSettingsError: service.schedule = 'x'; use cron\n"
+    error = {"filename": "dags/nightly.py", "stack_trace": stack, "timestamp": "2026-12-01T02:00:00Z"}
+    Answers.wanted["/api/v2/importErrors"] = (200, {"import_errors": [error]})
+    with Airflow(url, user="a", password="b") as airflow, pytest.raises(ServiceError, match=r"nightly\.py .* use cron"):
+        airflow.has_dag("nightly")
+
+
+def test_an_import_error_of_another_dag_is_no_obstacle(url: str) -> None:
+    error = {"filename": "dags/other.py", "stack_trace": "x", "timestamp": "2026-12-01T02:00:00Z"}
+    Answers.wanted["/api/v2/importErrors"] = (200, {"import_errors": [error]})
+    with Airflow(url, user="a", password="b") as airflow:
+        assert not airflow.has_dag("nightly")
