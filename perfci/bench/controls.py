@@ -28,7 +28,7 @@ _MIB = 1 << 20
 # A memory control that fits into a cache is none; seventy H200 caches, or four of a CPU's, leave little to hit.
 _CUDA_MEMORY_BYTES = 4 << 30
 _CPU_MEMORY_BYTES = 256 << 20
-_CPU_MEMORY_MOST_BYTES = 1 << 30  # an L3 of 480 MB was seen: this is still twice as much, and a second's work
+CPU_MEMORY_MOST_BYTES = 1 << 30  # an L3 of 480 MB was seen: this is still twice as much, and a second's work
 _CPU_FIRST_RUNG_BYTES = _MIB
 _UNKNOWN_CACHE_BYTES = 32 * _MIB
 
@@ -151,7 +151,7 @@ def _cpu_controls_now() -> Iterator[Control]:
     clock = timer.HostClock()
     cache = cache_bytes("cpu") or _UNKNOWN_CACHE_BYTES
     wanted = max(_CPU_MEMORY_BYTES, _RUNG * cache)
-    memory = min(wanted, _CPU_MEMORY_MOST_BYTES, cpu.available_memory() // _SHARE_OF_FREE)
+    memory = min(wanted, CPU_MEMORY_MOST_BYTES, cpu.available_memory() // _SHARE_OF_FREE)
     source = torch.ones(memory // _MIB * _MIB // 4)
     for size in rungs(cache, first=_CPU_FIRST_RUNG_BYTES, memory=memory):
         part = source[: size // 4]

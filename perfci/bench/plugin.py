@@ -91,10 +91,11 @@ class Session:
 
     def _controls(self) -> tuple[Control, ...]:
         """Of the device that names the hardware; none where the suite did not use torch."""
-        if "torch" not in sys.modules:
+        torch = sys.modules.get("torch")
+        if torch is None:
             return ()
         rates = self.rates()
-        device = "cuda" if probe.gpu_present() and sys.modules["torch"].cuda.is_available() else "cpu"
+        device = "cuda" if probe.gpu_present() and torch.cuda.is_available() else "cpu"
         try:
             return tuple(rates.of(device))
         except RuntimeError:  # torch's own: an illegal access of a step leaves no usable device behind
@@ -166,12 +167,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         ledger.fail(item.nodeid, Status.UNSUPPORTED, _skip_reason(report))
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+@pytest.hookimpl(
+    hookwrapper=True, tryfirst=True
+)  # first: another plugin's end may fail, and this report must not be lost
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, None]:
     measured = session.config.stash[_SESSION]
     try:
         measured.finish()
     except OSError as error:
         pytest.exit(f"PERFCI_REPORT = {measured.report}: {error.strerror}; give it a writable folder", returncode=2)
+    yield
 
 
 @pytest.fixture

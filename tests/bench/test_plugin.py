@@ -1,0 +1,320 @@
+"""The plugin in real pytest processes: beside plain pytest-benchmark, without torch, and when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci.bench import process_report, rules
+from perfci.bench.process_report import ProcessReport
+from perfci.model import Status
+
+# Shorter than the service's rules: what is tested is the way of the numbers, not the numbers.
+QUICK = """\
+import dataclasses
+from perfci.bench import controls, rules
+controls.CPU_MEMORY_MOST_BYTES = 1 << 26
+rules.CPU = dataclasses.replace(rules.CPU, measured=0.02, warmup=0.0, warmup_limit=0.01)
+from perfci.bench.case import CheckOnly
+from perfci.model import Workload
+from tests.bench.steps import Honest, case
+import pytest
+"""
+# A foreign environment, as far as this process can tell.
+WITHOUT = """\
+import sys
+for name in ("torch", "triton", "numpy", "pynvml", "sqlalchemy", "pydantic", "jsonschema", "psutil"):
+    sys.modules[name] = None
+"""
+
+
+_EMPTY = "ignore:Not saving anything"  # pytest-benchmark's warning when no test was timed
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    output: str
+    report: ProcessReport | None
+    rows: Mapping[str, Any]  # of pytest-benchmark's JSON, by test
+
+
+Suite = Callable[..., Ran]
+
+
+@pytest.fixture
+def suite(repository: Path, tmp_path: Path) -> Suite:
+    """Runs `text` as a benchmark file; `files` lie beside it."""
+
+    def run(text: str, *options: str, files: Mapping[str, str] | None = None, **variables: str) -> Ran:
+        for name, content in {**(files or {}), "test_it.py": text}.items():
+            (tmp_path / name).write_text(content, "utf-8")
+        (tmp_path / "out").mkdir(exist_ok=True)
+        paths = {"PERFCI_REPORT": str(tmp_path / "out/report.json"), "PYTHONPATH": f"{repository}:{tmp_path}"}
+        command = [
+            "-q",
+            "-p",
+            "perfci.bench.plugin",
+            "-p",
+            "no:cacheprovider",
+            "--benchmark-json=b.json",
+            "-W",
+            "error",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *command, "-W", "error", "-W", _EMPTY, *options],
+            env={**os.environ, **paths, **variables},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        report = Path({**paths, **variables}["PERFCI_REPORT"])
+        results = tmp_path / "b.json"
+        found = json.loads(results.read_text()) if results.is_file() and results.stat().st_size else {"benchmarks": []}
+        return Ran(
+            code=done.returncode,
+            output=output,
+            report=process_report.read(report) if report.is_file() else None,
+            rows={row["fullname"]: row for row in found["benchmarks"]},
+        )
+
+    return run
+
+
+def told(ran: Ran, test: str) -> tuple[Status, str]:
+    assert ran.report is not None, ran.output
+    return ran.report.failures[f"test_it.py::{test}"]
+
+
+def test_samples_reach_pytest_benchmark_and_the_report_unchanged(suite: Suite) -> None:
+    ran = suite(
+        QUICK
+        + """
+@pytest.mark.benchmark(group="mine", min_rounds=7)
+def test_case(measure):
+    measure(case(workload=Workload("matmul/small", tokens=16)))
+def test_plain(benchmark):
+    assert benchmark(sum, range(100)) == 4950
+def test_no_benchmark():
+    pass
+"""
+    )
+    assert ran.code == 0, ran.output
+    assert ran.report is not None
+    (only,) = ran.report.measurements
+    row = ran.rows["test_it.py::test_case"]
+    assert only.timing is not None
+    assert tuple(row["stats"]["data"]) == only.timing.samples
+    assert row["group"] == "mine"
+    assert row["options"]["timer"] == "perfci_replay"
+    assert row["extra_info"]["perfci"] == ran.report.harness
+    assert row["extra_info"]["workload"] == only.workload.name == "matmul/small"
+    assert row["extra_info"]["implementation"] == only.implementation == "torch"
+    assert row["extra_info"]["clock"] == "perf_counter"
+    assert row["extra_info"]["iterations"] == only.timing.iterations
+    assert (only.status, only.verified, only.extras["cache"]) == (Status.OK, True, "unknown")
+    # The plain one is pytest-benchmark's alone; an ordinary test is nobody's.
+    assert "perfci" not in ran.rows["test_it.py::test_plain"]["extra_info"]
+    assert ran.report.collected == ("test_it.py::test_case", "test_it.py::test_plain")
+    assert ran.report.rows == {"test_it.py::test_case": ("matmul/small", "torch")}
+    assert ran.report.failures == {}
+    assert {control.name for control in ran.report.controls} >= {"read_bandwidth_memory", "matmul_rate"}
+    assert ran.report.telemetry.load_average is not None
+
+
+def test_a_foreign_suite_needs_nothing_but_pytest_and_pytest_benchmark(suite: Suite) -> None:
+    ran = suite(
+        """
+def test_plain(benchmark):
+    assert benchmark(sum, range(100)) == 4950
+def test_wrong(benchmark):
+    assert benchmark(sum, range(100)) == 1
+def test_raises(benchmark):
+    benchmark(sum, 5)
+""",
+        files={"sitecustomize.py": WITHOUT},
+        PERFCI_SEED="1",
+    )
+    assert ran.code == 1, ran.output
+    assert ran.report is not None
+    assert ran.report.harness == rules.harness()
+    assert ran.report.hardware.name
+    assert ran.report.measurements == ran.report.controls == ()
+    assert ran.report.failures == {
+        "test_it.py::test_wrong": (Status.INCORRECT, "AssertionError: assert 4950 == 1"),
+        "test_it.py::test_raises": (Status.ERROR, "TypeError: 'int' object is not iterable"),
+    }
+
+
+def test_every_way_to_fail_has_its_status_and_reason(suite: Suite) -> None:
+    ran = suite(
+        QUICK
+        + """
+@pytest.fixture
+def no_device():
+    raise OSError("no device 7")
+@pytest.fixture
+def leaks():
+    yield
+    raise RuntimeError("buffers still in use")
+def test_setup(no_device, benchmark):
+    pass
+def test_teardown(leaks, measure):
+    measure(case(workload=Workload("matmul/teardown")))
+@pytest.mark.skip(reason="needs Hopper")
+def test_skip(benchmark):
+    pass
+def test_skip_inside(measure):
+    measure(case(unsupported="no CUDA graph on a CPU"))
+@pytest.mark.xfail(reason="known to be wrong")
+def test_xfail(benchmark):
+    assert benchmark(sum, [1]) == 2
+@pytest.mark.xfail(strict=True)
+def test_strict_xpass(benchmark):
+    benchmark(sum, [1])
+def test_check_only(measure):
+    check = CheckOnly(lambda: {"registers": 128, "spills": float("nan"), "target": "sm_90\\n", "ok": True}, "no GPU")
+    measure(case(workload=Workload("matmul/check"), check_only=check))
+def test_fail(benchmark):
+    pytest.fail("by hand")
+"""
+    )
+    assert ran.code == 1, ran.output
+    assert told(ran, "test_setup") == (Status.ERROR, "OSError: no device 7")
+    assert told(ran, "test_teardown") == (Status.ERROR, "RuntimeError: buffers still in use")
+    assert told(ran, "test_skip") == (Status.UNSUPPORTED, "needs Hopper")
+    assert told(ran, "test_skip_inside") == (Status.UNSUPPORTED, "no CUDA graph on a CPU")
+    assert told(ran, "test_xfail") == (Status.UNSUPPORTED, "expected to fail: known to be wrong")
+    assert told(ran, "test_strict_xpass")[0] is Status.ERROR
+    assert told(ran, "test_fail") == (Status.ERROR, "Failed: by hand")
+    assert ran.report is not None
+    by_name = {m.workload.name: m for m in ran.report.measurements}
+    assert by_name["matmul/teardown"].status is Status.ERROR
+    assert by_name["matmul/teardown"].timing is None
+    assert by_name["matmul/Honest"].status is Status.UNSUPPORTED
+    checked = by_name["matmul/check"]
+    assert (checked.status, checked.verified, checked.reason) == (Status.CHECKED, True, "no GPU")
+    assert checked.extras == {"registers": 128, "spills": "nan", "target": "sm_90 ", "ok": True}
+    assert "test_it.py::test_check_only" not in ran.rows
+
+
+def test_a_file_that_cannot_be_collected_is_told_with_its_reason(suite: Suite) -> None:
+    ran = suite(
+        "import no_such_module_here\n",
+        files={
+            "test_other.py": "def test_plain(benchmark):\n    benchmark(sum, [1])\n",
+            "test_skipped.py": "import pytest\npytest.importorskip('no_such_module_either')\n",
+        },
+    )
+    assert ran.code == 2, ran.output
+    assert ran.report is not None
+    assert ran.report.failures["test_it.py"] == (
+        Status.ERROR,
+        "it could not be collected: ModuleNotFoundError: No module named 'no_such_module_here'",
+    )
+    status, reason = ran.report.failures["test_skipped.py"]
+    assert (status, "could not import 'no_such_module_either'" in reason) == (Status.UNSUPPORTED, True)
+
+
+def test_a_session_that_is_interrupted_reports_what_it_had(suite: Suite) -> None:
+    ran = suite(
+        QUICK
+        + """
+def test_first(measure):
+    measure(case(workload=Workload("matmul/first")))
+def test_second(measure):
+    raise KeyboardInterrupt
+def test_third(measure):
+    measure(case(workload=Workload("matmul/third")))
+""",
+        "-W",
+        "default",  # pytest-benchmark warns about the second one
+    )
+    assert ran.code == 2, ran.output
+    assert ran.report is not None
+    assert [m.workload.name for m in ran.report.measurements] == ["matmul/first"]
+    assert len(ran.report.collected) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "status"), [("--benchmark-disable", Status.CHECKED), ("--benchmark-skip", Status.UNSUPPORTED)]
+)
+def test_switched_off_timing_is_no_time(suite: Suite, option: str, status: Status) -> None:
+    ran = suite(
+        QUICK + "def test_case(measure):\n    measure(case())\ndef test_plain(benchmark):\n    benchmark(sum, [1])\n",
+        option,
+    )
+    assert ran.code == 0, ran.output
+    assert ran.report is not None
+    found = {m.status for m in ran.report.measurements} or {told(ran, "test_case")[0]}
+    assert found == {status}
+    assert ran.rows == {}
+    if status is Status.CHECKED:
+        assert ran.report.measurements[0].reason == "timing was switched off (--benchmark-disable)"
+
+
+def test_benchmark_only_takes_cases_as_benchmarks(suite: Suite) -> None:
+    text = QUICK + "def test_case(measure):\n    measure(case())\ndef test_other():\n    pass\n"
+    ran = suite(text, "--benchmark-only")
+    assert ran.code == 0, ran.output
+    assert list(ran.rows) == ["test_it.py::test_case"]
+
+
+def test_equal_seeds_give_equal_inputs_and_no_seed_gives_other_ones_each_time(suite: Suite) -> None:
+    text = QUICK + "def test_case(measure):\n    measure(case())\n"
+
+    def seed_of(ran: Ran) -> object:
+        assert ran.report is not None, ran.output
+        return ran.report.measurements[0].extras["seed"]
+
+    assert seed_of(suite(text, "--benchmark-disable", PERFCI_SEED="17")) == 17
+    assert seed_of(suite(text, "--benchmark-disable")) != seed_of(suite(text, "--benchmark-disable"))
+
+
+XDIST = """
+def pytest_addoption(parser):
+    parser.addoption("--dist", default="no")
+"""
+
+
+def test_tests_beside_each_other_are_refused(suite: Suite) -> None:
+    """The stand-in has the option that pytest-xdist sets for -n."""
+    text = "def test_plain(benchmark):\n    benchmark(sum, [1])\n"
+    ran = suite(text, "-p", "standin", "--dist=load", files={"standin.py": XDIST})
+    assert (ran.code, ran.report) == (4, None)
+    assert "take -n out of the command" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "message"),
+    [
+        ({"PERFCI_REPORT": "nowhere/report.json"}, 4, "PERFCI_REPORT = nowhere/report.json: there is no such folder"),
+        ({"PERFCI_REPORT": "out"}, 2, "PERFCI_REPORT = out: Is a directory"),
+        ({"PERFCI_SEED": "lucky"}, 4, "PERFCI_SEED = 'lucky'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(
+    suite: Suite, tmp_path: Path, variables: dict[str, str], code: int, message: str
+) -> None:
+    ran = suite("def test_nothing():\n    pass\n", **variables)
+    assert ran.code == code, ran.output
+    assert message in ran.output
+    assert "Traceback" not in ran.output
+    assert not list(tmp_path.rglob(".writing-*"))
+
+
+def test_without_perfci_a_suite_runs_as_an_ordinary_test(suite: Suite) -> None:
+    ran = suite(QUICK + "def test_case(measure):\n    measure(case())\n", PERFCI_REPORT="")
+    assert (ran.code, ran.report) == (0, None)
+    assert list(ran.rows) == ["test_it.py::test_case"]
