@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from sys import byteorder
 from typing import Any
 
@@ -89,31 +89,16 @@ def latest(engine: sa.Engine) -> tuple[tuple[SeriesRow, tuple[Point, ...]], ...]
     That is the one with the highest position, and of several there the one with the newest run. A series without a
     commit on the branch is left out.
     """
-    of = t.series.alias("of")
-    newest = (
-        sa.select(t.run.c.commit_id)
-        .join_from(t.commit, t.run, t.run.c.commit_id == t.commit.c.id)
-        .join(t.measurement, t.measurement.c.run_id == t.run.c.id)
-        .where(t.commit.c.suite_id == of.c.suite_id, t.commit.c.position.is_not(None))
-        .where(t.run.c.hardware_id == of.c.hardware_id, t.measurement.c.series_id == of.c.id)
-        # Walks the index (suite_id, position) from its end and stops at the first hit.
-        .order_by(t.commit.c.position.desc(), t.run.c.started_at.desc(), t.run.c.id.desc())
-        .limit(1)
-        .correlate(of)
-        .scalar_subquery()
-    )
-    picked = sa.select(of.c.id.label("series_id"), newest.label("commit_id")).cte("picked")
-    wanted = (
-        records.select_points(with_series=True)
-        .join(
-            picked,
-            sa.and_(picked.c.series_id == t.measurement.c.series_id, picked.c.commit_id == t.run.c.commit_id),
-        )
-        .order_by(*records.SERIES_ORDER, t.run.c.started_at, t.run.c.index, t.run.c.id)
-    )
+    wanted = records.select_series().order_by(*records.SERIES_ORDER)
     with reading(engine) as connection:
-        pairs = _with_series(connection, wanted)
-    return tuple((row, tuple(point for _, point in group)) for row, group in groupby(pairs, lambda pair: pair[0]))
+        known = {record.series_id: records.series_row(record) for record in connection.execute(wanted)}
+        found: dict[int, list[Point]] = defaultdict(list)
+        for point in _points_of_newest_commits(connection):
+            found[point.series_id].append(point)
+        # What the newest commit of its suite and hardware does not have: it was given up, or the run broke off.
+        for point in _points_of_older_series(connection, sorted(known.keys() - found.keys())):
+            found[point.series_id].append(point)
+    return tuple((row, tuple(found[series_id])) for series_id, row in known.items() if series_id in found)
 
 
 def session_points(engine: sa.Engine, session: str) -> tuple[tuple[SeriesRow, Point], ...]:
@@ -174,25 +159,26 @@ def expected(engine: sa.Engine, suite: str, hardware: str, *, before: int | None
     What the next commit lacks of it is `missing` there, by name. before: None for the newest commit of all. A benchmark
     that was `missing` itself is not asked for again: the commit that lost it says so.
     """
-    found = (t.measurement.c.status != Status.MISSING, t.commit.c.position.is_not(None))
+    had = (t.measurement.c.run_id == t.run.c.id, t.measurement.c.status != Status.MISSING)
     newest = (
         _runs_at(sa.select(t.commit.c.id), suite, hardware)
-        .join(t.measurement, t.measurement.c.run_id == t.run.c.id)
-        .where(*found)
-        .order_by(t.commit.c.position.desc(), t.run.c.started_at.desc(), t.run.c.id.desc())
+        .where(t.commit.c.position.is_not(None), sa.exists().where(*had))
+        .order_by(*_NEWEST_FIRST)
         .limit(1)
     )
     if before is not None:
         newest = newest.where(t.commit.c.position < before)
-    wanted = (
-        _runs_at(sa.select(t.series.c.workload, t.series.c.implementation), suite, hardware)
-        .join(t.measurement, t.measurement.c.run_id == t.run.c.id)
-        .join(t.series, t.series.c.id == t.measurement.c.series_id)
-        .where(*found, t.commit.c.id == newest.scalar_subquery())
-        .distinct()
-        .order_by(t.series.c.workload, t.series.c.implementation)
-    )
+    names = (t.series.c.workload, t.series.c.implementation)
     with reading(engine) as connection:
+        runs_there = _runs_at(sa.select(t.run.c.id), suite, hardware).where(t.commit.c.id == newest.scalar_subquery())
+        wanted = (
+            sa.select(*names)
+            .join_from(t.measurement, t.series, t.series.c.id == t.measurement.c.series_id)
+            .where(t.measurement.c.run_id.in_(connection.scalars(runs_there).all()))
+            .where(t.measurement.c.status != Status.MISSING)
+            .distinct()
+            .order_by(*names)
+        )
         return tuple((record.workload, record.implementation) for record in connection.execute(wanted))
 
 
@@ -222,6 +208,55 @@ def unpack(packed: bytes) -> tuple[float, ...]:
     if byteorder == "big":
         values.byteswap()
     return tuple(values)
+
+
+_NEWEST_FIRST = (t.commit.c.position.desc(), t.run.c.started_at.desc(), t.run.c.id.desc())
+
+
+def _points_of_newest_commits(connection: sa.Connection) -> Iterator[Point]:
+    """Of each suite and hardware, what its newest commit has. Walks over runs, which are few, not over measurements."""
+    newest = sa.func.first_value(t.run.c.commit_id).over(
+        partition_by=(t.run.c.suite_id, t.run.c.hardware_id), order_by=_NEWEST_FIRST
+    )
+    ranked = (
+        sa.select(t.run.c.id, t.run.c.commit_id, newest.label("newest"))
+        .join_from(t.run, t.commit, t.commit.c.id == t.run.c.commit_id)
+        .where(t.commit.c.position.is_not(None))
+        .where(sa.exists().where(t.measurement.c.run_id == t.run.c.id))
+        .subquery()
+    )
+    run_ids = connection.scalars(sa.select(ranked.c.id).where(ranked.c.commit_id == ranked.c.newest)).all()
+    for part in records.in_parts(run_ids):
+        yield from _points_in_order(connection, t.measurement.c.run_id.in_(part))
+
+
+def _points_of_older_series(connection: sa.Connection, series_ids: Sequence[int]) -> Iterator[Point]:
+    newest = (
+        sa.select(t.run.c.commit_id)
+        .join_from(t.measurement, t.run, t.run.c.id == t.measurement.c.run_id)
+        .join(t.commit, t.commit.c.id == t.run.c.commit_id)
+        .where(t.measurement.c.series_id == t.series.c.id, t.commit.c.position.is_not(None))
+        .order_by(*_NEWEST_FIRST)
+        .limit(1)
+        .correlate(t.series)
+        .scalar_subquery()
+    )
+    for part in records.in_parts(series_ids):
+        by_commit: dict[int, list[int]] = defaultdict(list)
+        found = connection.execute(sa.select(t.series.c.id, newest.label("commit_id")).where(t.series.c.id.in_(part)))
+        for series_id, commit_id in found:
+            if commit_id is not None:
+                by_commit[commit_id].append(series_id)
+        for commit_id, ids in by_commit.items():
+            run_ids = connection.scalars(sa.select(t.run.c.id).where(t.run.c.commit_id == commit_id)).all()
+            yield from _points_in_order(
+                connection, sa.and_(t.measurement.c.series_id.in_(ids), t.measurement.c.run_id.in_(run_ids))
+            )
+
+
+def _points_in_order(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> tuple[Point, ...]:
+    wanted = records.select_points().where(condition).order_by(t.run.c.started_at, t.run.c.index, t.run.c.id)
+    return records.points(connection, connection.execute(wanted).all())
 
 
 def _with_series(connection: sa.Connection, wanted: sa.Select[Any]) -> tuple[tuple[SeriesRow, Point], ...]:

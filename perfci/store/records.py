@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -117,15 +117,19 @@ def points(connection: sa.Connection, records: Sequence[Record]) -> tuple[Point,
 
 
 def controls(connection: sa.Connection, run_ids: Iterable[int]) -> Mapping[int, tuple[Control, ...]]:
-    """By run. SQLite takes 32,766 parameters a statement, so many runs are asked for in parts."""
+    """By run."""
     found: dict[int, list[Control]] = defaultdict(list)
     c = t.control.c
-    ids = sorted(run_ids)
-    for start in range(0, len(ids), 10_000):
-        wanted = sa.select(t.control).where(c.run_id.in_(ids[start : start + 10_000])).order_by(c.run_id, c.number)
+    for part in in_parts(sorted(run_ids)):
+        wanted = sa.select(t.control).where(c.run_id.in_(part)).order_by(c.run_id, c.number)
         for record in connection.execute(wanted):
             found[record.run_id].append(Control(record.name, record.unit, record.value, record.working_set_bytes))
     return {run_id: tuple(each) for run_id, each in found.items()}
+
+
+def in_parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """For IN: SQLite takes 32,766 parameters a statement, and PostgreSQL plans long lists slowly."""
+    return (ids[start : start + 10_000] for start in range(0, len(ids), 10_000))
 
 
 def series_row(record: Record) -> SeriesRow:
