@@ -15,8 +15,12 @@ from perfci.errors import PerfciError
 
 # A file of our own: Streamlit would have the browser fetch an icon by name from the internet.
 st.set_page_config(page_title="perfci", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide")
-# Streamlit leaves a hand's breadth free under its top bar.
-st.html("<style>.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }</style>")
+# Streamlit leaves a hand's breadth free under its top bar, and cuts long links.
+STYLE = """
+.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }
+[data-testid="stPageLink"] p { white-space: normal; }
+"""
+st.html(f"<style>{STYLE}</style>")
 page = st.navigation(
     [
         st.Page("views/overview.py", title="Tonight", icon=":material/bedtime:", default=True),

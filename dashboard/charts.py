@@ -16,6 +16,7 @@ from perfci.store.rows import AlertRow
 
 MOST_POINTS = 5000  # of one line; more make the browser slow, and a screen has no room for them
 _TICKS = 7
+_FAR = 4  # times the best result; a ceiling beyond is told in the table, drawn it would squeeze the rest
 
 
 def side_by_side(section: Section) -> go.Figure:
@@ -28,7 +29,8 @@ def side_by_side(section: Section) -> go.Figure:
     for entry, triple in zip(entries, triples, strict=True):
         dot = traces.dot(entry, scaled(triple, scale), scale.unit) if triple else traces.untimed(entry)
         figure.add_trace(dot)
-    if section.ceiling is not None:
+    best = max((triple[0] for triple in triples if triple), default=0.0)
+    if section.ceiling is not None and section.ceiling <= _FAR * best:
         place = section.ceiling * scale.factor
         figure.add_vline(x=place, line={"color": palette.NEUTRAL, "width": 1, "dash": "dot"})
         words = {"text": "ceiling", "showarrow": False, "font": {"size": 11, "color": palette.NEUTRAL}}
@@ -43,7 +45,10 @@ def side_by_side(section: Section) -> go.Figure:
             "title": scale.unit, "rangemode": "tozero", "zeroline": False, "fixedrange": True, "automargin": True,
             "visible": any(triples),
         },
-        yaxis={"type": "category", "automargin": True, "fixedrange": True, "range": [-0.6, len(entries) - 0.4]},
+        yaxis={
+            "type": "category", "showgrid": False, "automargin": True, "fixedrange": True,
+            "range": [-0.6, len(entries) - 0.4],
+        },
     )  # fmt: skip
     return figure
 

@@ -33,7 +33,7 @@ def some(label: str, options: Sequence[str], *, key: str, default: Sequence[str]
         st.session_state[state] = [value for value in st.query_params.get_all(key) if value in options]
     chosen = [value for value in st.session_state.get(state, []) if value in options]
     st.session_state[state] = chosen or [value for value in default if value in options]
-    picked: list[str] = st.multiselect(label, options, key=state)
+    picked: list[str] = st.multiselect(label, options, key=state, wrap=True)
     _remember(key, picked)
     return tuple(picked) or tuple(default)
 

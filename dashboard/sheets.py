@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dashboard import text
 from dashboard.levels import Level, Shown
 from dashboard.scales import value
-from dashboard.tonight import Section
+from dashboard.tonight import Entry, Section
 from dashboard.traces import alert_gain
 from perfci.model import Control, Environment, Status
 from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
@@ -17,7 +17,7 @@ Sheet = list[dict[str, str]]
 
 
 def tonight(section: Section) -> Sheet:
-    unit = "tokens/s" if section.shown is Shown.TOKENS else section.entries[0].series.unit
+    counted = section.shown is Shown.TOKENS
     rows = []
     for entry in section.entries:
         level = entry.level
@@ -26,7 +26,7 @@ def tonight(section: Section) -> Sheet:
             {
                 "implementation": entry.name,
                 "status": entry.status.value if level.verified or not triple else f"{entry.status.value}, unverified",
-                unit: text.figure(triple[0]) if triple else "–",
+                **_speed(entry, triple[0] if triple else None, counted=counted),
                 "spread": _spread(level) if triple else "–",
                 "of the ceiling": text.percent(level.ceiling_fraction) if triple else "–",
                 "against history": _against_history(entry.change, entry.standing.commits, entry.standing.settled),
@@ -118,6 +118,12 @@ def environment(known: Environment | None, fingerprint: str) -> str:
         return fingerprint
     facts = ((f.name.replace("_", " "), getattr(known, f.name)) for f in dataclasses.fields(Environment))
     return ", ".join(f"{name} {value}" for name, value in facts if value) or fingerprint
+
+
+def _speed(entry: Entry, value: float | None, *, counted: bool) -> dict[str, str]:
+    if counted:
+        return {"tokens/s": "–" if value is None else text.figure(value)}
+    return {entry.series.key.metric: text.quantity(value, entry.series.unit)}
 
 
 def _spread(level: Level) -> str:

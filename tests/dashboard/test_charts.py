@@ -48,6 +48,11 @@ def test_a_dot_is_in_tokens_per_second_with_the_range_of_its_processes() -> None
     assert "50.0 % of the ceiling" in dot.hovertemplate
 
 
+def test_a_ceiling_far_beyond_every_result_does_not_squeeze_them() -> None:
+    figure = side_by_side(an_entry(a_point(1, 1e-3, floor=1e-6), series=a_series()))
+    assert not figure.layout.shapes
+
+
 def test_a_workload_without_tokens_is_drawn_in_its_metric() -> None:
     figure = side_by_side(an_entry(a_point(1, 2e-5, tokens=0), series=a_series()))
     assert figure.data[0].x[0] == pytest.approx(20.0)

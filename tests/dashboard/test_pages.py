@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from perfci.model import Origin, Run, RunStatus, Status
-from tests.build import ENVIRONMENT, H200, a_commit, a_measurement, a_run
+from tests.build import ENVIRONMENT, H200, a_commit, a_measurement, a_run, a_workload
 from tests.dashboard.conftest import Home
 
 SERIES = "views/series.py"
@@ -90,6 +90,16 @@ def test_tonight_shows_implementations_side_by_side_with_what_was_not_timed_by_n
     assert rows["modular-graph"]["status"] == "unsupported"
     assert "No open alerts" in said(app)
     assert "measured here" in said(app)
+
+
+def test_a_suite_without_tokens_is_shown_in_its_own_metric_and_unit(home: Home) -> None:
+    sizes = {"tokens": 0, "bytes_moved": 0, "flops": 0, "working_set_bytes": 0}
+    home.store(a_run([a_measurement("test_sort", [9.9e-7, 9.9e-7], workload=a_workload("bench.py", **sizes))]))
+    (row,) = cells(healthy(home.open()))
+    assert (row["latency"], row["of the ceiling"]) == ("990.0 ns", "–")
+    assert "tokens/s" not in row
+    app = healthy(home.open(SERIES))
+    assert app.selectbox(key="select-show").options == ["latency", "change, %"]
 
 
 def test_one_point_is_shown_without_a_change_and_without_a_spread(home: Home) -> None:
