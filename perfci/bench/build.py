@@ -130,7 +130,7 @@ def _on_top(ready: Ready) -> Interpreter:
 
 def _make(inputs: Inputs, ready: Ready, echo: Echo) -> Failure | None:
     suite, name = inputs.suite, f"{inputs.suite.name} {inputs.sha[:9]}: build"
-    laid = overlay.lay(ready.interpreter, ready.folder / "overlay")
+    laid = overlay.lay(ready.interpreter, ready.folder / "overlay", ready.source)
     if isinstance(laid, Failure):
         return laid
     echo(f"{name}: {suite.build}")

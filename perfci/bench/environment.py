@@ -15,6 +15,7 @@ import os
 import platform
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,8 @@ from perfci.bench.source import Mirror
 
 Echo = Callable[[str], None]
 _MARKER = "perfci-complete"
+# One with torch takes gigabytes. Those of the last week may be in use.
+KEPT_ENVIRONMENTS, _KEPT_S = 10, 7 * 86400.0
 _NOT_FOR_PIP = ("uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "pixi.lock", "conda-lock.yml", "environment.yml")
 _INCLUDES = ("-r", "--requirement", "-c", "--constraint")
 
@@ -73,12 +76,14 @@ def prepare(
     found = Interpreter(folder / "bin" / "python", key)
     with exclusive(folder.with_suffix(".lock"), patience_s=timeout_s + 60):
         if (folder / _MARKER).is_file():
+            (folder / _MARKER).touch()
             return found
         if folder.exists():
             remove_tree(folder)  # a killed run began it
         failure = _make(folder, lock_file, files, timeout_s=timeout_s, echo=echo)
         if failure is None:
             (folder / _MARKER).touch()
+            _trim(folder.parent)
     return failure or found
 
 
@@ -121,6 +126,15 @@ def _make(folder: Path, lock_file: str, files: Mapping[str, str], *, timeout_s: 
         if ended.code != 0:
             return Failure(f"{lock_file} could not be installed: {' '.join(command[1:4])} {ended.how()}", ended.tail)
     return None
+
+
+def _trim(environments: Path) -> None:
+    """Away with those that nothing has used for long."""
+    used = sorted(((m.stat().st_mtime, m.parent) for m in environments.glob(f"*/{_MARKER}")), reverse=True)
+    for when, folder in used[KEPT_ENVIRONMENTS:]:
+        if time.time() - when > _KEPT_S:
+            (folder / _MARKER).unlink()
+            remove_tree(folder)
 
 
 def every(seconds: float, tell: Callable[[float, str], None]) -> Callable[[float, str], None]:

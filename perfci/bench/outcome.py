@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfci.bench import process_report
 from perfci.bench.process import Ended
-from perfci.bench.process_report import Pair, ProcessReport, unmeasured
+from perfci.bench.process_report import Pair, ProcessReport, line, unmeasured
 from perfci.errors import ArtifactError
 from perfci.model import Measurement, RunStatus, Status
 from perfci.readers import pytest_benchmark
@@ -115,17 +115,21 @@ def _status(
 ) -> tuple[RunStatus, str]:
     if ended.timed_out:
         return RunStatus.TIMEOUT, f"the process was {ended.how()}, its time limit"
-    if ended.code in _PYTEST:
-        why = "; ".join((_PYTEST[ended.code], *_uncollected(report)))
-        return RunStatus.ERROR, f"{why}: the process {ended.how()}"
+    if report and ended.code in _PYTEST:
+        return RunStatus.ERROR, _last_words(ended, (_PYTEST[ended.code], *_uncollected(report)))
     if results is None:
-        return RunStatus.ERROR, f"{'; '.join(problems)}: the process {ended.how()}"
+        return RunStatus.ERROR, _last_words(ended, problems)
     if report is None and (ended.code != 0 or not results.rows):
-        return RunStatus.ERROR, f"{'; '.join(problems)}: the process {ended.how()}"
+        return RunStatus.ERROR, _last_words(ended, problems)
     if not found and not (report and report.collected):
         return RunStatus.ERROR, f"no benchmark ran: the process {ended.how()}"
     # A crash while Python shuts down comes after everything was measured and reported.
     return RunStatus.OK, f"everything was reported, then the process {ended.how()}" if ended.code > 1 else ""
+
+
+def _last_words(ended: Ended, problems: Sequence[str]) -> str:
+    said = f"; its last line: {line(ended.tail.splitlines()[-1])}" if ended.tail else ""
+    return f"{'; '.join(problems)}: the process {ended.how()}{said}"
 
 
 def _silence(ended: Ended, status: RunStatus, reason: str, *, report: ProcessReport | None, found: int) -> str:
@@ -137,7 +141,7 @@ def _silence(ended: Ended, status: RunStatus, reason: str, *, report: ProcessRep
             f"{len(report.collected)} benchmarks were collected and none was timed: does the suite run with "
             "--benchmark-disable, --benchmark-skip, -n or a --benchmark-json of its own?"
         )
-    return f"the suite {ended.how()} without it; {found} others were reported"
+    return "; ".join((f"the suite {ended.how()} without it", f"{found} others were reported", *_uncollected(report)))
 
 
 def _uncollected(report: ProcessReport | None) -> list[str]:

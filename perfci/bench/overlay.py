@@ -2,7 +2,8 @@
 
 `pip install .` in a build would change the environment, which other commits share: they would be measured
 with this one's code. An overlay is a virtual environment that sees the packages of the one below it and
-takes what is installed on top; it lies in the commit's own work folder.
+takes what is installed on top; it lies in the commit's own work folder. What the build installed goes before
+the checkout (a package there lacks its compiled half), and the checkout before what lies below.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ print(json.dumps([packages, scripts]))
 """
 
 
-def lay(below: Interpreter, folder: Path) -> Interpreter | Failure:
+def lay(below: Interpreter, folder: Path, source: Path) -> Interpreter | Failure:
     """An overlay in `folder` on top of an environment; its programs are those below, run by the overlay's Python."""
     asked = _run(below, folder.with_suffix(".log"), "-c", _ASK)
     made = _run(below, folder.with_suffix(".log"), "-m", "venv", "--without-pip", str(folder))
@@ -35,7 +36,7 @@ def lay(below: Interpreter, folder: Path) -> Interpreter | Failure:
     packages, scripts = json.loads(asked.tail.splitlines()[-1])
     python = folder / "bin" / "python"
     # addsitedir reads the .pth files below as well, e.g. those of editable installations.
-    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in packages)
+    lines = f"{source}\n" + "".join(f"import site; site.addsitedir({path!r})\n" for path in packages)
     for own in folder.glob("lib/python*/site-packages"):
         (own / "perfci-below.pth").write_text(lines, "utf-8")
     for programs in dict.fromkeys(map(Path, scripts)):

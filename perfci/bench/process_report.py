@@ -15,6 +15,7 @@ from typing import Any
 from perfci import artifact
 from perfci.errors import ArtifactError
 from perfci.model import Control, Environment, Hardware, Measurement, Node, Status, Telemetry, Timing, Workload
+from perfci.readers.pytest_benchmark import stored_name
 
 VERSION = 1
 Pair = tuple[str, str]  # workload, implementation
@@ -83,9 +84,9 @@ def _report(body: dict[str, Any]) -> ProcessReport:
         telemetry=artifact.telemetry_of(body["telemetry"]),
         harness=_name(body["harness"]),
         measurements=tuple(_measurement(measurement) for measurement in body["measurements"]),
-        collected=tuple(_name(node) for node in body["collected"]),
-        failures={_name(n): (Status(f["status"]), paragraph(f["reason"])) for n, f in body["failures"].items()},
-        rows={_name(node): (_name(pair[0]), _name(pair[1])) for node, pair in body["rows"].items()},
+        collected=tuple(stored_name(node) for node in body["collected"]),
+        failures={stored_name(n): (Status(f["status"]), paragraph(f["reason"])) for n, f in body["failures"].items()},
+        rows={stored_name(node): (_name(pair[0]), _name(pair[1])) for node, pair in body["rows"].items()},
     )
 
 

@@ -110,6 +110,7 @@ def run(job: Job, settings: Settings, *, out: Path, echo: Echo) -> tuple[Path, .
     """
     with _writable(settings.state):
         hardware, launch = _device(job, settings)
+        _check_unused(hardware, launch)
         inputs = _inputs(job, settings, launch)
         known = inputs.mirror.resolve(job.sha, branch=job.suite.branch)
         commit = known if job.position is None else replace(known, position=job.position)
@@ -146,11 +147,15 @@ def _device(job: Job, settings: Settings) -> tuple[Hardware, str]:
             f"hardware {job.hardware!r} is asked for, and this node is {here.name} ({here.model})",
             next_step="run it on a node that has one",
         )
-    if others := probe.other_processes():
-        raise DeviceError(
-            f"{here.name} is in use by {', '.join(others)[:200]}", next_step="end that process or wait for it"
-        )
     return here, rule.launch
+
+
+def _check_unused(hardware: Hardware, launch: str) -> None:
+    """A build may share the device, a measurement may not."""
+    if launch == "{cmd}" and (others := probe.other_processes()):
+        raise DeviceError(
+            f"{hardware.name} is in use by {', '.join(others)[:200]}", next_step="end that process or wait for it"
+        )
 
 
 def _inputs(job: Job, settings: Settings, launch: str) -> Inputs:
@@ -193,12 +198,13 @@ def _process_environment(place: _Place, ready: Ready, folder: Path, *, index: in
     mine.touch()
     # Fresh inputs for each process, and the same ones when it is run again.
     seed = int.from_bytes(hashlib.sha256(f"{job.session} {index}".encode()).digest()[:4], "big") >> 1
+    before = () if job.suite.build else (str(ready.source),)  # a build's overlay has the checkout in its own order
     told = {key: os.environ[key] for key in ("PERFCI_NODE", "PERFCI_IMAGE") if key in os.environ}
     return (
         building.command_environment(ready.interpreter)
         | told
         | {
-            "PYTHONPATH": os.pathsep.join((str(_harness(settings.cache)), str(ready.source))),
+            "PYTHONPATH": os.pathsep.join((str(_harness(settings.cache)), *before)),
             "PYTEST_ADDOPTS": shlex.join(options),
             "PERFCI_REPORT": str(folder / "report.json"),
             "PERFCI_SEED": str(seed),

@@ -6,6 +6,7 @@ whose numbers cannot be used is an `error` row, and its neighbours stay.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,11 @@ from typing import Any
 from perfci.errors import ArtifactError
 from perfci.model import Clock, Measurement, Status, Timing, Workload
 
-# 500 benchmarks x 10,000 rounds x 22 characters are 110 MB, and Python needs ten times that to hold them.
-MAX_BYTES = 128 * 1024 * 1024
-# A fast function is run some 100,000 times, far more than an order statistic needs.
+# A function of a microsecond is run 200,000 times, which are 4 MB; Python needs five times a file's size to read it.
+MAX_BYTES = 256 * 1024 * 1024
+# Far more samples of a fast function than an order statistic needs, and all together what a result file takes.
 MAX_SAMPLES = 2000
+MAX_SAMPLES_OF_A_FILE = 400_000
 FOREIGN_IMPLEMENTATION = "suite"
 _NAME_LENGTH = 500
 
@@ -58,7 +60,10 @@ def read(path: Path) -> Results:
 def decode(data: bytes, *, name: str) -> Results:
     """`name` stands for the file in messages. Raises ArtifactError."""
     if len(data) > MAX_BYTES:
-        raise _refused(name, f"more than {MAX_BYTES} bytes")
+        raise ArtifactError(
+            f"{name} is no pytest-benchmark result: more than {MAX_BYTES} bytes",
+            next_step="run fewer rounds (--benchmark-max-time)",
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -100,7 +105,8 @@ def _results(body: object) -> Results:
     benchmarks = _field(top, "benchmarks", list, ())
     commit = top.get("commit_info")
     commit = commit if isinstance(commit, dict) else {}
-    rows = tuple(_row(entry, ("benchmarks", i)) for i, entry in enumerate(benchmarks))
+    most = max(20, min(MAX_SAMPLES, MAX_SAMPLES_OF_A_FILE // max(1, len(benchmarks))))
+    rows = tuple(_row(entry, ("benchmarks", i), most=most) for i, entry in enumerate(benchmarks))
     seen: set[str] = set()
     for i, row in enumerate(rows):
         if row.name in seen:
@@ -115,30 +121,38 @@ def _results(body: object) -> Results:
     )
 
 
-def _row(entry: object, path: tuple[str | int, ...]) -> Row:
+def stored_name(name: str) -> str:
+    """A test's name as a result file takes it: printable, and so short that a long one ends in its hash."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name)
+    if len(shown) <= _NAME_LENGTH:
+        return shown
+    return f"{shown[: _NAME_LENGTH - 13]}~{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def _row(entry: object, path: tuple[str | int, ...], *, most: int) -> Row:
     fields = _object(entry, path)
     key = "fullname" if fields.get("fullname") is not None else "name"
-    name = _field(fields, key, str, path)
-    if not name or len(name) > _NAME_LENGTH or not name.isprintable():
-        raise _Wrong((*path, key), f"is no usable name: {name[:60]!r}")
+    name = stored_name(_field(fields, key, str, path))
+    if not name:
+        raise _Wrong((*path, key), "is empty")
     stats = _object(fields.get("stats"), (*path, "stats"))
     extra = fields.get("extra_info")
     own = isinstance(extra, dict) and "perfci" in extra
     workload = Workload(name)
     try:
-        timing, extras = _timing(stats)
+        timing, extras = _timing(stats, most=most)
     except ValueError as problem:
         reason = f"{_shown(path)}.stats: {problem}"
         return Row(name, own, Measurement(workload, FOREIGN_IMPLEMENTATION, Status.ERROR, reason=reason))
     group = fields.get("group")
-    if isinstance(group, str) and group.isprintable():
-        extras["group"] = group[:200]
+    if isinstance(group, str):
+        extras["group"] = stored_name(group)[:200]
     reason = "one round: its noise is unknown" if len(timing.samples) == 1 else ""
     measurement = Measurement(workload, FOREIGN_IMPLEMENTATION, Status.OK, timing=timing, reason=reason, extras=extras)
     return Row(name, own, measurement)
 
 
-def _timing(stats: dict[str, Any]) -> tuple[Timing, dict[str, float | int | str | bool]]:
+def _timing(stats: dict[str, Any], *, most: int) -> tuple[Timing, dict[str, float | int | str | bool]]:
     """Raises ValueError that names the number which cannot be used."""
     data = stats.get("data")
     if data is None or data == []:
@@ -150,7 +164,7 @@ def _timing(stats: dict[str, Any]) -> tuple[Timing, dict[str, float | int | str 
         raise ValueError("data is no list")
     rounds = _count(stats.get("rounds", len(samples)), "rounds")
     iterations = _count(stats.get("iterations", 1), "iterations")
-    kept = _spread_out(samples)
+    kept = _spread_out(samples, most)
     extras: dict[str, float | int | str | bool] = {"rounds": rounds}
     if len(kept) < rounds:
         extras["samples_kept"] = len(kept)
@@ -177,12 +191,10 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def _spread_out(samples: list[float]) -> tuple[float, ...]:
-    """At most MAX_SAMPLES of them, evenly over the run and in its order: a drift stays visible."""
+def _spread_out(samples: list[float], most: int) -> tuple[float, ...]:
+    """At most so many of them, evenly over the run and in its order: a drift stays visible."""
     n = len(samples)
-    if n <= MAX_SAMPLES:
-        return tuple(samples)
-    return tuple(samples[i * n // MAX_SAMPLES] for i in range(MAX_SAMPLES))
+    return tuple(samples) if n <= most else tuple(samples[i * n // most] for i in range(most))
 
 
 def _time(value: object, path: tuple[str | int, ...]) -> datetime | None:

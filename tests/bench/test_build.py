@@ -17,6 +17,7 @@ from tests.bench.jobs import BENCHMARK, Subject, a_subject, rows
 C_BENCHMARK = """
 import ctypes
 from pathlib import Path
+import native  # found in the checkout
 
 def test_answer(benchmark):
     library = ctypes.CDLL(str(Path(__file__).parent.parent / "native" / "answer.so"))
@@ -33,7 +34,11 @@ def subject(tmp_path: Path) -> Subject:
 
 def test_a_commit_that_does_not_build_is_told_and_the_next_one_runs(subject: Subject) -> None:
     works = subject.repository.commit(
-        {"native/answer.c": "int answer(void) { return 42; }", "benchmarks/bench_c.py": C_BENCHMARK}
+        {
+            "native/__init__.py": "",
+            "native/answer.c": "int answer(void) { return 42; }",
+            "benchmarks/bench_c.py": C_BENCHMARK,
+        }
     )
     broken = subject.repository.commit({"native/answer.c": "int answer(void) { return forty_two; }"})
     mended = subject.repository.commit({"native/answer.c": "int answer(void) { return 6 * 7; }"})
@@ -142,10 +147,9 @@ def test_what_a_build_installs_is_seen_by_its_own_commit_alone(subject: Subject)
         )
         for version in ("1.0", "2.0")
     ]
-    # Away from the checkout, so that the package is found where it was installed or not at all.
-    fields = {
-        "build": "pip install --quiet --no-build-isolation --no-deps . && rm -r perfci_test_subject",
-    }
+    # As with a compiled package: what lies in the checkout cannot be used, what was installed can.
+    unusable = "echo 'raise SystemExit(1)' > perfci_test_subject/__init__.py"
+    fields = {"build": f"pip install --quiet --no-build-isolation --no-deps . && {unusable}"}
     for sha in shas:
         assert subject.build(sha, **fields).ok, subject.told
     for sha, version in zip(shas, ("1.0", "2.0"), strict=True):
