@@ -15,20 +15,22 @@ export DEBIAN_FRONTEND := noninteractive
 BIN := .venv/bin
 ARGS ?=
 PYTHON ?=
+# What runs until it is stopped ends with its make, also when that is killed outright.
+TIED := $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig TERM)
 
 help: ## list the targets
 	sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 	echo '  Options go through ARGS, e.g. make nightly ARGS="--last 3"; another Python through PYTHON=/path/to/python3.12'
 
 nightly: setup ## build, measure, store and judge tonight's benchmarks on this machine's device
-	exec $(BIN)/perfci nightly $(ARGS)
+	exec $(TIED) $(BIN)/perfci nightly $(ARGS)
 
 up: setup ## run the service: Airflow and the dashboard, until Ctrl-C
-	exec $(BIN)/perfci up $(ARGS)
+	exec $(TIED) $(BIN)/perfci up $(ARGS)
 
 demo: setup ## fill the database with recorded and synthetic results, then show the dashboard
 	$(BIN)/perfci demo --load $(ARGS)
-	exec $(BIN)/perfci dashboard
+	exec $(TIED) $(BIN)/perfci dashboard
 
 test: browser static ## everything that CI checks
 	echo '== tests'

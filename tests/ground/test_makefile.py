@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 TARGETS = ("nightly", "up", "demo", "test", "check")
@@ -60,14 +62,32 @@ def test_ci_calls_make_test(repository: Path) -> None:
     assert len(lines) == 4
 
 
-def test_a_set_up_that_is_current_is_left_alone(bare: Path) -> None:
-    """The stamp is checked by content: a `touch`, as git makes on a checkout, installs nothing again."""
-    venv = bare / ".venv"
-    (venv / "bin").mkdir(parents=True)
-    program(venv / "bin", "python", "exit 0")
+@pytest.fixture
+def current(bare: Path) -> Path:
+    """A folder whose set-up is done, as far as the Makefile can see."""
+    programs = bare / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    program(programs, "python", "exit 0")
     script = f"{{ cat pyproject.toml constraints.txt; echo '{bare}'; }} | sha256sum | cut -d' ' -f1"
     stamp = subprocess.run(script, shell=True, cwd=bare, capture_output=True, text=True, check=True).stdout
-    (venv / ".ready").write_text(stamp)
-    os.utime(bare / "pyproject.toml")
-    result = make(bare, "setup")
+    (bare / ".venv" / ".ready").write_text(stamp)
+    return bare
+
+
+def test_a_set_up_that_is_current_is_left_alone(current: Path) -> None:
+    """The stamp is checked by content: a `touch`, as git makes on a checkout, installs nothing again."""
+    os.utime(current / "pyproject.toml")
+    result = make(current, "setup")
     assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_a_service_ends_with_its_make_even_when_that_is_killed_outright(current: Path) -> None:
+    program(current / ".venv" / "bin", "perfci", "echo $$; exec sleep 60")
+    with subprocess.Popen(["make", "up"], cwd=current, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        service = int(started.stdout.readline())
+        started.kill()
+    until = time.monotonic() + 20
+    while psutil.pid_exists(service) and psutil.Process(service).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until, "the service goes on without its make"
+        time.sleep(0.05)
