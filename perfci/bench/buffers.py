@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 
-_CHUNK_WORDS = 1 << 21  # 16 MiB: small beside a model, large beside a launch
+# A chunk stays in a CPU's cache while it is summed; on a GPU it is large beside the launches that it takes.
+_CPU_CHUNK_WORDS = 1 << 16
+_DEVICE_CHUNK_WORDS = 1 << 21
 _MIXER_SEED = 20
 
 
@@ -43,31 +46,34 @@ def same_bits(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
 def fingerprint(tensors: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
     """Two 64-bit sums a tensor over its bits, the second weighted by position: a change of any one word shows.
 
-    It reads a tensor twice and needs 32 MiB beside it, where a copy would need a model's memory again.
+    It reads a tensor twice and needs two chunks of memory, where a copy would need a model's memory again.
     """
-    return tuple(_sums(_bytes(tensor)) for tensor in tensors)
+    sums = [_sums(_bytes(tensor)) for tensor in tensors]
+    return tuple((int(plain), int(weighted)) for plain, weighted in sums)  # waits for the device once, at the first
 
 
-def _sums(data: Tensor) -> tuple[int, int]:
+def _sums(data: Tensor) -> tuple[Tensor, Tensor]:
+    """Of 64-bit words, wrapping round; on the tensor's device, without waiting for it."""
+    weights = _weights(data.device)
     whole = data.numel() // 8 * 8
     words = data[:whole]
     words = (words if words.storage_offset() % 8 == 0 else words.clone()).view(torch.int64)
-    weights = _weights(min(_CHUNK_WORDS, max(1, words.numel())), data.device)
-    plain, weighted = 0, 0
-    for number, chunk in enumerate(_chunks(words)):
-        plain += int(chunk.sum())
-        weighted += (2 * number + 1) * int((chunk * weights[: chunk.numel()]).sum())
+    products = torch.empty_like(weights[: words.numel()])
     tail = data[whole:].to(torch.int64)
-    tail_sum = int((tail * _weights(max(1, tail.numel()), data.device)[: tail.numel()]).sum())
-    return (plain + tail_sum) % 2**64, (weighted + tail_sum) % 2**64
+    plain = tail.sum()
+    weighted = (tail * weights[: tail.numel()]).sum()
+    for number, start in enumerate(range(0, words.numel(), weights.numel())):
+        chunk = words[start : start + weights.numel()]
+        product = torch.mul(chunk, weights[: chunk.numel()], out=products[: chunk.numel()])
+        plain += chunk.sum()
+        weighted += (2 * number + 1) * product.sum()
+    return plain, weighted
 
 
-def _chunks(words: Tensor) -> Iterator[Tensor]:
-    return (words[start : start + _CHUNK_WORDS] for start in range(0, words.numel(), _CHUNK_WORDS))
-
-
-def _weights(length: int, device: torch.device) -> Tensor:
-    """Odd, so that no single changed word is multiplied away."""
+@cache
+def _weights(device: torch.device) -> Tensor:
+    """One a word of a chunk; odd, so that no single changed word is multiplied away."""
+    length = _CPU_CHUNK_WORDS if device.type == "cpu" else _DEVICE_CHUNK_WORDS
     generator = torch.Generator().manual_seed(_MIXER_SEED)
     drawn = torch.randint(-(2**62), 2**62, (length,), generator=generator, dtype=torch.int64)
     return (2 * drawn + 1).to(device)

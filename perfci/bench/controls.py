@@ -102,7 +102,7 @@ def _cuda_controls() -> Iterator[Control]:
     cache = cache_bytes("cuda") or _UNKNOWN_CACHE_BYTES
     free = torch.cuda.mem_get_info(device)[0] // _SHARE_OF_FREE
     memory = min(_CUDA_MEMORY_BYTES, free) // _MIB * _MIB
-    source = torch.zeros(memory // 4, dtype=torch.int32, device=device)
+    source = torch.empty(memory // 4, dtype=torch.int32, device=device).random_()
     reader = _cuda_reader(device)
     for size in rungs(cache, first=cache // _RUNG // _MIB * _MIB, memory=memory):
         rounds = max(1, _CUDA_READ_BYTES // size)

@@ -31,6 +31,7 @@ INCORRECT = {
     "LeavesStaleOutput": "y is not finite",
     "MovesItsOutput": "other buffers after a launch",
     "KeepsAndChangesItsInputs": "y is off",
+    "ChangesItsInputs": "y is off",
     "ChangesItsWeights": "changed its constants",
     "ChangesItsWeightsWhenTimed": "changed its constants",
     "OtherBitsOnARepeat": "other bits on a repeat",

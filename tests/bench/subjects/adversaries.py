@@ -84,6 +84,16 @@ class KeepsAndChangesItsInputs(Honest):
         self.x[0, 0] += 1
 
 
+class ChangesItsInputs(Honest):
+    """A second launch on equal inputs is legal, and must give equal outputs."""
+
+    bitwise = False
+
+    def solve(self) -> None:
+        super().solve()
+        self.x += 1
+
+
 class ChangesItsWeights(Honest):
     bitwise = False
 
