@@ -7,6 +7,7 @@ what another run is using right now.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -100,15 +101,20 @@ def prune(parent: Path) -> int:
 
 
 def remove_tree(path: Path) -> None:
-    """Like rm -rf; also where a build made its folders read-only."""
-    if sys.version_info >= (3, 12):
-        shutil.rmtree(path, onexc=_unlock_and_retry)
-    else:
-        shutil.rmtree(path, onerror=lambda function, name, problem: _unlock_and_retry(function, name, problem[1]))
+    """Like rm -rf; also where a build made its folders read-only, and where a dying process still writes."""
+    for _ in range(20):
+        if sys.version_info >= (3, 12):
+            shutil.rmtree(path, onexc=_unlock_and_retry)
+        else:
+            shutil.rmtree(path, onerror=lambda function, name, problem: _unlock_and_retry(function, name, problem[1]))
+        if not path.exists():
+            return
+        time.sleep(0.05)
+    shutil.rmtree(path)
 
 
 def _unlock_and_retry(function: Callable[..., Any], name: str, error: BaseException) -> None:
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) == errno.ENOTEMPTY:
         return
     if not isinstance(error, PermissionError):
         raise error

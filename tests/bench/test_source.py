@@ -416,3 +416,19 @@ def test_folders_without_write_permission_are_removed_too(tmp_path: Path) -> Non
     (tmp_path / "tree" / "sealed").chmod(0o500)
     ownership.remove_tree(tmp_path / "tree")
     assert not (tmp_path / "tree").exists()
+
+
+def test_a_folder_into_which_a_dying_process_still_writes_is_removed(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time\n"
+        "os.chdir(sys.argv[1]); print(flush=True)\n"
+        "until = time.monotonic() + 0.3\n"
+        "while time.monotonic() < until: os.makedirs('a/b', exist_ok=True); open('a/b/c', 'w').close()\n"
+    )
+    (tmp_path / "tree").mkdir()
+    command = [sys.executable, "-c", program, str(tmp_path / "tree")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        ownership.remove_tree(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()

@@ -300,15 +300,14 @@ def test_an_unknown_commit_and_a_missing_repository_are_named(subject: Subject) 
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder with room for nothing more. Only root can mount one; for others a folder that they may not write to."""
+    """A folder with room for nothing more; who may not mount one gets a place where no file can be made at all."""
     folder = tmp_path / "full"
     folder.mkdir()
-    if os.geteuid() != 0:
-        folder.chmod(0o500)
-        yield folder
-        folder.chmod(0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        (folder / "file").touch()
+        yield folder / "file"
         return
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=True)
     try:
         (folder / "filler").write_bytes(b"x" * 60 * 1024)
         yield folder
