@@ -17,7 +17,10 @@ CI = os.environ.get("CI", "").lower() in {"1", "true"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_MISSING = "no Chromium on the PATH; on Debian: sudo apt-get install chromium"
 
-for _name in ("PERFCI_CONFIG", "PERFCI_DATABASE_URL", "PERFCI_REPORT", "PERFCI_SEED", "PERFCI_INDEX", "PYTEST_ADDOPTS"):
+for _name in (
+    *("PERFCI_CONFIG", "PERFCI_DATABASE_URL", "PERFCI_NODE", "PERFCI_IMAGE", "PYTEST_ADDOPTS"),
+    *("PERFCI_REPORT", "PERFCI_SEED", "PERFCI_INDEX"),
+):
     os.environ.pop(_name, None)  # before anything is imported, so that child processes do not see them either
 
 # No deadline: a busy machine is no fault. In CI the same examples each time.
