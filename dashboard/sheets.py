@@ -36,7 +36,7 @@ def tonight(section: Section) -> Sheet:
                 "reason": entry.reason,
             }
         )
-    return rows if any(row["reason"] for row in rows) else [_without(row, "reason") for row in rows]
+    return _without_empty_reasons(rows)
 
 
 def alerts(rows: Sequence[AlertRow], series: Mapping[int, SeriesRow]) -> Sheet:
@@ -83,11 +83,11 @@ def processes(found: Sequence[tuple[SeriesRow, Point]]) -> Sheet:
                 "reason": point.reason,
             }
         )
-    return rows
+    return _without_empty_reasons(rows)
 
 
 def runs(rows: Sequence[RunRow]) -> Sheet:
-    return [
+    told = [
         {
             "session": row.session,
             "process": str(row.index),
@@ -100,6 +100,7 @@ def runs(rows: Sequence[RunRow]) -> Sheet:
         }
         for row in rows
     ]
+    return _without_empty_reasons(told)
 
 
 def controls(rows: Sequence[Control]) -> Sheet:
@@ -137,5 +138,7 @@ def _against_history(change: float | None, commits: int, settled: bool) -> str:
     return told if settled else f"{told} (only {commits} commit{'' if commits == 1 else 's'} before)"
 
 
-def _without(row: dict[str, str], key: str) -> dict[str, str]:
-    return {name: cell for name, cell in row.items() if name != key}
+def _without_empty_reasons(rows: Sheet) -> Sheet:
+    if any(row["reason"] for row in rows):
+        return rows
+    return [{name: cell for name, cell in row.items() if name != "reason"} for row in rows]
