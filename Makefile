@@ -56,21 +56,24 @@ static: setup
 	$(BIN)/alembic check 2>"$$scratch/log" || { cat "$$scratch/log"; exit 1; }
 
 # The lock is this file, held by every child of the set-up as well: a second make waits until the first is done, also
-# when the first was killed and its pip lives on. A set-up that did not finish leaves .incomplete and is begun anew.
+# when the first was killed and its pip lives on. A set-up that did not finish leaves .incomplete and is begun anew; so is
+# one in a folder that was moved or copied, since scripts name their interpreter by its path.
 setup: system
 	exec 9<Makefile
 	flock -n 9 || { echo 'perfci: another set-up is at work here; waiting for it'; flock 9; }
-	wanted=$$({ cat pyproject.toml constraints.txt; echo '$(CURDIR)'; } | sha256sum | cut -d' ' -f1)
+	wanted=$$({ cat pyproject.toml constraints.txt; pwd -P; } | sha256sum | cut -d' ' -f1)
 	if [ ! -e .venv/.incomplete ] && [ "$$(cat .venv/.ready 2>/dev/null)" = "$$wanted" ] && $(BIN)/python -c ''; then
 		exit 0
 	fi
-	if [ -e .venv/.incomplete ] || ! $(BIN)/python -c '' 2>/dev/null; then rm -rf .venv; fi
+	moved=$$([ ! -e .venv/.folder ] || [ "$$(cat .venv/.folder)" = "$$(pwd -P)" ] || echo yes)
+	if [ -e .venv/.incomplete ] || [ -n "$$moved" ] || ! $(BIN)/python -c '' 2>/dev/null; then rm -rf .venv; fi
 	if [ ! -e .venv ]; then
 		$(find_python)
 		echo "perfci: making .venv with $$python ($$version)"
 		mkdir .venv
 		touch .venv/.incomplete
 		"$$python" -m venv .venv
+		pwd -P >.venv/.folder
 	fi
 	touch .venv/.incomplete
 	rm -f .venv/.ready

@@ -42,13 +42,19 @@ def test_help_lists_every_target(repository: Path) -> None:
     assert all(f"make {target} " in listed for target in TARGETS)
 
 
-def test_a_python_that_is_too_old_is_named_with_its_version(bare: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def old_python(tmp_path: Path) -> str:
+    """A PATH whose only Python is too old."""
     programs = tmp_path / "bin"
     programs.mkdir()
     program(programs, "python3", "echo 3.9.2")
     for name in ("python3.11", "python3.12"):  # as a version switch leaves them: on the PATH, but not to be run
         program(programs, name, "echo 'not installed' >&2; exit 127")
-    result = make(bare, "setup", path=f"{programs}:{os.environ['PATH']}")
+    return f"{programs}:{os.environ['PATH']}"
+
+
+def test_a_python_that_is_too_old_is_named_with_its_version(bare: Path, old_python: str) -> None:
+    result = make(bare, "setup", path=old_python)
     assert result.returncode == 2
     assert [line for line in result.stdout.splitlines() if "3.9.2" in line and "3.11 or 3.12" in line]
     assert not (bare / ".venv").exists()
@@ -68,9 +74,10 @@ def current(bare: Path) -> Path:
     programs = bare / ".venv" / "bin"
     programs.mkdir(parents=True)
     program(programs, "python", "exit 0")
-    script = f"{{ cat pyproject.toml constraints.txt; echo '{bare}'; }} | sha256sum | cut -d' ' -f1"
+    script = "{ cat pyproject.toml constraints.txt; pwd -P; } | sha256sum | cut -d' ' -f1"
     stamp = subprocess.run(script, shell=True, cwd=bare, capture_output=True, text=True, check=True).stdout
     (bare / ".venv" / ".ready").write_text(stamp)
+    (bare / ".venv" / ".folder").write_text(f"{bare.resolve()}\n")
     return bare
 
 
@@ -79,6 +86,23 @@ def test_a_set_up_that_is_current_is_left_alone(current: Path) -> None:
     os.utime(current / "pyproject.toml")
     result = make(current, "setup")
     assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_a_copied_folder_is_set_up_anew(current: Path, old_python: str, tmp_path: Path) -> None:
+    """Scripts of a .venv name their interpreter by its path: those of a copy would run the original's."""
+    copy = shutil.copytree(current, tmp_path / "copy")
+    result = make(copy, "setup", path=old_python)
+    assert (result.returncode, "3.9.2" in result.stdout) == (2, True)
+    assert not (copy / ".venv").exists()
+
+
+@pytest.mark.parametrize("left", [".incomplete", ".ready"])
+def test_a_set_up_that_was_interrupted_is_not_taken_for_done(current: Path, old_python: str, left: str) -> None:
+    (current / ".venv" / ".incomplete").touch()
+    if left == ".incomplete":
+        (current / ".venv" / ".ready").unlink()
+    result = make(current, "setup", path=old_python)
+    assert (result.returncode, "3.9.2" in result.stdout) == (2, True)
 
 
 def test_a_service_ends_with_its_make_even_when_that_is_killed_outright(current: Path) -> None:
