@@ -5,6 +5,7 @@ Errors are ServiceError with the address that was asked.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,9 @@ from perfci.errors import ServiceError
 
 # A page of Airflow's lists is 100 rows long, whatever is asked for.
 _PAGE = 100
+# A busy machine or a locked SQLite file passes; asking twice is harmless, except for a new run.
+_ATTEMPTS = 4
+_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +141,24 @@ class Airflow:
         return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
 
     def _send(self, method: str, path: str, *, absent_is_fine: bool = False, **options: Any) -> httpx.Response:
-        try:
-            answer = self._http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise ServiceError(
-                f"{self.url}{path} does not answer ({str(error) or type(error).__name__})",
-                next_step="is Airflow running there?",
-            ) from error
-        if answer.is_success or (absent_is_fine and answer.status_code == httpx.codes.NOT_FOUND):
-            return answer
-        raise ServiceError(f"{method} {self.url}{path} was refused: {_reason(answer)}", next_step=_next_step(answer))
+        attempts = 1 if (method, path.rsplit("/", 1)[-1]) == ("POST", "dagRuns") else _ATTEMPTS
+        while True:
+            attempts -= 1
+            try:
+                answer = self._http.request(method, path, **options)
+            except httpx.HTTPError as error:
+                if attempts and isinstance(error, httpx.TimeoutException):
+                    continue
+                reason = str(error) or type(error).__name__
+                raise ServiceError(
+                    f"{self.url}{path} does not answer ({reason})", next_step="is Airflow running there?"
+                ) from error
+            if answer.is_success or (absent_is_fine and answer.status_code == httpx.codes.NOT_FOUND):
+                return answer
+            if not attempts or not answer.is_server_error:
+                what = f"{method} {self.url}{path} was refused"
+                raise ServiceError(f"{what}: {_reason(answer)}", next_step=_next_step(answer))
+            time.sleep(_PAUSE_S)
 
 
 def _reason(answer: httpx.Response) -> str:

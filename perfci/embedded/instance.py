@@ -30,19 +30,23 @@ _GRACE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """tree: the processes, None where another command owns them."""
+    """owner: tree of this command's own processes, or the other command that has them."""
 
     airflow: Airflow
     home: Home
-    tree: Tree | None
+    owner: Tree | Holder
+
+    @property
+    def borrowed(self) -> bool:
+        return isinstance(self.owner, Holder)
 
     def check(self) -> None:
         """Raises ServiceError when a component is gone."""
-        if self.tree is not None:
-            self.tree.check()
-        elif not self.airflow.alive():
+        if isinstance(self.owner, Tree):
+            self.owner.check()
+        elif not self.owner.present:
             raise ServiceError(
-                f"{UP} at {self.airflow.url} is gone", next_step="start it again, or let perfci start its own"
+                f"{self.owner} has ended meanwhile", next_step="start it again, or let perfci use its own"
             )
 
 
@@ -56,7 +60,7 @@ def running_or_own(settings: Settings, *, lock: Lock, echo: Callable[[str], None
             echo(f"using the Airflow of {held}: {held.url}")
             airflow = stack.enter_context(Airflow(held.url, user=USER, password=home.password()))
             _wait_for_dag(airflow, since=None, check=lambda: None)
-            yield Instance(airflow, home, None)
+            yield Instance(airflow, home, held)
             return
         tree = stack.enter_context(tree_of(home, keep=(lock.descriptor, held.descriptor)))
         airflow = stack.enter_context(start(settings, home, tree, port=ports.free(), scheduled=False, echo=echo))

@@ -68,7 +68,7 @@ def run_nightly(settings: Settings, *, conf: Mapping[str, object], echo: Callabl
         try:
             return _follow(instance, run, lock=lock, tell=tell, began=began)
         except BaseException:
-            if instance.tree is None:  # somebody else's Airflow goes on; this run must not
+            if instance.borrowed:  # somebody else's Airflow goes on; this run must not
                 with suppress(ServiceError):
                     instance.airflow.fail(DAG, run.id)
             raise

@@ -31,8 +31,8 @@ def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[st
             trees: list[Tree] = []
             if airflow:
                 own = stack.enter_context(instance.own(settings, echo=echo))
-                assert own.tree is not None
-                trees.append(own.tree)
+                assert isinstance(own.owner, Tree)
+                trees.append(own.owner)
                 echo(f"Airflow    {own.airflow.url}  (user {USER}, password in {own.home.password_file})")
             if dashboard:
                 tree = trees[0] if trees else stack.enter_context(_dashboard_tree(settings))

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -17,10 +18,17 @@ from perfci.errors import ServiceError
 class Answers(BaseHTTPRequestHandler):
     """Gives a token to everybody, and to each path what the test wants to see."""
 
-    wanted: dict[str, tuple[int, object]] = {}  # noqa: RUF012 - the server makes the instances
+    wanted: ClassVar[dict[str, tuple[int, object]]] = {}
+    asked: ClassVar[list[str]] = []
+    stumbles: ClassVar[int] = 0
 
     def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append(self.path.split("?")[0])
         code, body = self.wanted.get(self.path.split("?")[0], (404, {"detail": "not found"}))
+        if Answers.stumbles and not self.path.startswith("/auth"):
+            Answers.stumbles -= 1
+            code = 503
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
@@ -36,6 +44,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     Answers.wanted = {"/auth/token": (201, {"access_token": "x"})}
+    Answers.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -58,6 +67,22 @@ def test_a_wrong_password_is_told(url: str) -> None:
     expected = "401 Invalid credentials; check the user and the password"
     with Airflow(url, user="a", password="b") as airflow, pytest.raises(ServiceError, match=expected):
         airflow.dag_run("nightly", "x")
+
+
+def test_a_server_that_stumbles_once_is_asked_again(url: str) -> None:
+    run = {"dag_run_id": "x", "state": "running"}
+    Answers.wanted["/api/v2/dags/nightly/dagRuns/x"] = (200, run)
+    Answers.stumbles = 2
+    with Airflow(url, user="a", password="b") as airflow:
+        assert airflow.dag_run("nightly", "x").state == "running"
+    assert Answers.stumbles == 0
+
+
+def test_a_new_run_is_asked_for_once_only(url: str) -> None:
+    Answers.wanted["/api/v2/dags/nightly/dagRuns"] = (500, "database is locked")
+    with Airflow(url, user="a", password="b") as airflow, pytest.raises(ServiceError, match="database is locked"):
+        airflow.trigger("nightly", conf={})
+    assert Answers.asked.count("/api/v2/dags/nightly/dagRuns") == 1
 
 
 def test_a_broken_server_is_told_in_one_line(url: str) -> None:
