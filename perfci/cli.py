@@ -78,10 +78,16 @@ def nightly(revs: Revs = None, last: Last = 1, suites: Suites = None, as_json: A
     settings = _settings()
     # Planned here first: what is wrong with the settings or the repository is told at once, before Airflow starts.
     planned = steps.plan(_config(), revs=revs or (), last=last, suites=suites or ())
+    for line in tonight.announced(planned):
+        _progress(line)
     conf = {"revs": revs or [], "last": last, "suites": suites or [], "session": planned["session"]}
     outcome = embedded.run_nightly(settings, conf=conf, echo=_progress)
-    night = tonight.after(settings, planned, failed=[(f.task, f.log_tail) for f in outcome.failed])
-    typer.echo(_json(report.night_json(night)) if as_json else f"\n{report.night_table(night)}", nl=as_json)
+    failed = [(step.task, step.log_tail) for step in outcome.failed]
+    if not outcome.ok and not failed:
+        failed = [("the run", f"it failed; look at it at {outcome.url} (perfci up)")]
+    night = tonight.after(settings, planned, failed=failed)
+    table = f"\n{report.night_table(night)}\nTo look around: perfci dashboard"
+    typer.echo(_json(report.night_json(night)) if as_json else table)
     raise typer.Exit(report.exit_code(night))
 
 

@@ -161,6 +161,9 @@ def _legend(rows: Sequence[Row]) -> str:
         "(of N): only N such commits, too few to tell a change from noise": any(
             row.gain is not None and not row.settled for row in rows
         ),
+        "first: no commit before it was measured in this environment": any(
+            row.result.median_s is not None and row.gain is None for row in rows
+        ),
         "unverified: the suite gives no reference, so nobody knows whether its output is right": any(
             _unverified(row.result) for row in rows
         ),

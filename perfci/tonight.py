@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -16,6 +17,8 @@ from perfci.results import comparable, result, spread
 from perfci.store import reads
 from perfci.store.engine import connect
 from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
+
+_CLASS = re.compile(r"^[\w.]*Error: ")
 
 
 def night(
@@ -49,18 +52,31 @@ def night(
     return Night(session, tuple(sections), alerts, tuple(notes), tuple(problems))
 
 
+def announced(planned: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a plan is about to do, a line a job."""
+    jobs = [
+        f'{job["suite"]} {job["sha"][:9]} "{job["subject"]}" on {job["hardware"]}, {_processes(job["runs"])}'
+        for job in planned["jobs"]
+    ]
+    return (*(f"to measure: {job}" for job in jobs), *planned["notes"], *planned["problems"])
+
+
 def after(settings: Settings, planned: Mapping[str, Any], *, failed: Sequence[tuple[str, str]] = ()) -> Night:
     """The night of a plan. failed: steps that perfci itself could not do, each with the end of its log."""
-    problems = [*planned.get("problems", ()), *(f"{step}: {_last_line(log)}" for step, log in failed)]
+    problems = [*planned.get("problems", ()), *(f"{step}: {_error(log)}" for step, log in failed)]
     engine = connect(settings.database_url, read_only=True)
     return night(engine, planned["session"], policy=settings.policy, notes=planned.get("notes", ()), problems=problems)
 
 
-def _last_line(log: str) -> str:
+def _processes(count: int) -> str:
+    return f"{count} process{'es' if count != 1 else ''}"
+
+
+def _error(log: str) -> str:
     """An error of perfci is one line; Python puts the name of its class before it."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    telling = [line for line in lines if "Error: " in line] or lines or ["it left no log"]
-    return telling[-1].removeprefix("perfci.errors.")
+    telling = [line for line in lines if _CLASS.match(line)] or lines or ["it left no log"]
+    return _CLASS.sub("", telling[-1])
 
 
 def _runs(engine: Engine, session: str, touched: Sequence[tuple[SeriesRow, Point]]) -> tuple[RunRow, ...]:

@@ -35,7 +35,7 @@ repo = "repo"
 paths = ["bench"]
 run = "pytest bench"
 branch = "main"
-runs = 2
+runs = 1
 """
 
 

@@ -26,7 +26,7 @@ def empty(tmp_path: Path) -> Place:
 
 
 def a_night(position: int, level: float, *, session: str = "", seed: int = 0, **more: object) -> list[Run]:
-    """Three processes at one commit; 0.2 % of noise between them."""
+    """Two processes at one commit; 0.2 % of noise between them."""
     source = random.Random(f"{position} {seed}")
     return [
         a_run(
@@ -36,7 +36,7 @@ def a_night(position: int, level: float, *, session: str = "", seed: int = 0, **
             index=index,
             **more,  # type: ignore[arg-type]
         )
-        for index in range(3)
+        for index in range(2)
     ]
 
 
