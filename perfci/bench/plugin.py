@@ -17,6 +17,7 @@ import gc
 import os
 import secrets
 import sys
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -120,12 +121,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[_SESSION].start()
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    # A case that is only checked, unsupported or wrong has nothing to hand over, and pytest-benchmark would warn.
-    if "measure" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Of the tests that measure: an ordinary test beside them has no number that could be missing."""
     session.config.stash[_SESSION].ledger.collected = [
@@ -205,6 +200,9 @@ def measure(request: pytest.FixtureRequest, perfci_replay: Replay, benchmark: An
         session.ledger.close(test, measurement)
 
     yield run
+    # A case that is only checked, unsupported or wrong had nothing to hand over. Holds for this test alone: pytest
+    # keeps a test's filters apart.
+    warnings.filterwarnings("ignore", message="Benchmark fixture was not used")
     _release()
 
 

@@ -161,9 +161,9 @@ def test_a_result_beyond_the_ceiling_has_the_control_measured_again_before_it_is
     monkeypatch.setattr(rules, "CPU", dataclasses.replace(rules.CPU, measured=0.1, warmup_limit=0.1))
     checked = gate.check(case(workload=FOUR_MIB), seed=1)
     with pytest.raises(IncorrectOutput, match="faster than possible"):
-        gate.measure(checked, rates=rates(1.0, 2.0))
-    # The first try was disturbed: 4 MiB a second; the second says that 4 MiB in a microsecond are possible.
-    assert gate.measure(checked, rates=rates(1.0, 2.0**42)).status is Status.OK
+        gate.measure(checked, rates=rates(1.0, 2.0, 1.0))
+    # Two tries were disturbed: 2 B/s; the third says that 4 MiB in a microsecond are possible.
+    assert gate.measure(checked, rates=rates(1.0, 2.0, 2.0**42)).status is Status.OK
 
 
 def test_inputs_differ_by_session_workload_and_phase_but_not_by_implementation() -> None:
