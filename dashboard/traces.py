@@ -31,30 +31,31 @@ def dot(entry: Entry, triple: Triple, unit: str) -> go.Scatter:
         "no ceiling known" if share is None else f"{text.percent(share)} of the ceiling",
         f"commit {text.short(level.commit.sha)}, {text.moment(level.newest_at)}",
     )
+    # The second point is unseen and holds the words, so that they begin where the interval ends.
     return go.Scatter(
-        x=[middle],
-        y=[name],
+        x=[middle, high],
+        y=[name, name],
         name=name,
         mode="markers+text",
-        text=[f"   {text.figure(middle)}{'' if level.verified else '  unverified'}"],
+        text=["", f"   {text.figure(middle)}{'' if level.verified else '  unverified'}"],
         textposition="middle right",
         cliponaxis=False,
         marker={
             "color": look.colour,
             "symbol": _symbol(look, level),
-            "size": 12,
-            "line": {"width": 2, "color": look.colour},
+            "size": [12, 0],
+            "line": {"width": [2, 0], "color": look.colour},
         },
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [high - middle],
-            "arrayminus": [middle - low],
+            "array": [high - middle, None],
+            "arrayminus": [middle - low, None],
             "color": look.colour,
             "thickness": 2,
             "width": 5,
         },
-        customdata=[[level.commit.sha, entry.name]],
+        customdata=[[level.commit.sha, entry.name]] * 2,
         hovertemplate="<br>".join(lines) + "<extra></extra>",
     )
 

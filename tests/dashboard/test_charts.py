@@ -46,6 +46,7 @@ def test_a_dot_is_in_tokens_per_second_with_the_range_of_its_processes() -> None
     assert figure.layout.xaxis.title.text == "tokens/s"
     assert figure.layout.shapes[0].x0 == 2000.0  # the ceiling: 1 token in 0.5 ms
     assert "50.0 % of the ceiling" in dot.hovertemplate
+    assert (dot.x[1], dot.text[1].strip(), dot.marker.size[1]) == (1250.0, "1\u2009000", 0)  # words beside the interval
 
 
 def test_a_ceiling_far_beyond_every_result_does_not_squeeze_them() -> None:
@@ -72,7 +73,7 @@ def test_what_was_not_timed_stands_by_name_with_its_reason_and_without_a_number(
 def test_an_unverified_dot_is_hollow_and_says_so() -> None:
     figure = side_by_side(an_entry(a_point(verified=False), series=a_series()))
     assert figure.data[0].marker.symbol.endswith("-open")
-    assert "unverified" in figure.data[0].text[0]
+    assert "unverified" in figure.data[0].text[1]
 
 
 def test_an_implementation_has_one_colour_on_every_chart() -> None:
