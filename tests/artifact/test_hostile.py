@@ -143,8 +143,13 @@ def test_a_file_nested_too_deep_for_the_parser_is_refused(opening: bytes) -> Non
 @pytest.mark.parametrize(
     "path", ["run", "run/measurements", FIRST, f"{FIRST}/extras/registers", "run/telemetry/others"]
 )
-def test_a_file_nested_as_deep_as_the_parser_goes_is_refused(path: str) -> None:
-    assert path in refusal(with_text(path, "[" * 900 + "]" * 900))
+def test_a_file_nested_as_deep_as_the_parser_goes_is_refused_by_its_place(path: str) -> None:
+    assert f" {path}" in refusal(with_text(path, "[" * 500 + "]" * 500))
+
+
+def test_between_what_the_parser_and_what_the_schema_can_descend_nothing_escapes() -> None:
+    for depth in range(700, 1_100):  # Python's limit is 1,000 frames, less what a caller has used
+        refusal(with_text("run", "[" * depth + "]" * depth))
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 5000, "-" + "9" * 50])
@@ -202,6 +207,8 @@ def test_a_number_that_is_none_or_has_no_end_is_refused_by_its_place(path: str, 
         (f"{FIRST}/extras/registers", None),
         (f"{FIRST}/extras/registers", {"deep": 1}),
         (f"{FIRST}/extras", {str(number): 1 for number in range(201)}),
+        ("run/commit/subject", "newline at the end\n"),
+        ("run/hardware/model", "two\nlines"),
         ("run/commit/sha", "abc"),
         ("run/commit/sha", "g" * 40),
         ("run/commit/sha", "a" * 40 + "\n"),
