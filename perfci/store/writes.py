@@ -221,9 +221,7 @@ def _run_row(connection: sa.Connection, run: Run, suite_id: int) -> Row:
 def _commit(connection: sa.Connection, commit: Commit, suite_id: int) -> int:
     """A result file may name a commit's position, unless the branch itself is known to have another commit there."""
     c = tables.commit.c
-    taken = sa.select(c.id).where(
-        c.suite_id == suite_id, c.position == commit.position, c.on_branch, c.sha != commit.sha
-    )
+    taken = sa.select(c.id).where(c.suite_id == suite_id, c.position == commit.position, c.on_branch)
     if commit.position is not None and connection.scalar(taken.limit(1)) is not None:
         commit = dataclasses.replace(commit, position=None)
     row = _commit_row(commit, suite_id, on_branch=False)

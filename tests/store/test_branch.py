@@ -92,6 +92,17 @@ def test_a_rewritten_branch_moves_the_commits_that_it_dropped_off_the_branch(eng
     assert positions(engine) == {a_sha(1): 1, a_sha(2): 2, a_sha(3): 3, a_sha(4): None, a_sha(5): None}
 
 
+def test_a_rewrite_of_the_first_commit_that_is_told_counts_too(engine: sa.Engine) -> None:
+    ingest(engine, a_run(commit=a_commit(7)))
+    writes.sync_branch(engine, "kernels", [a_commit(7, sha=a_sha("rewritten"))])
+    assert positions(engine) == {a_sha(7): None}
+
+
+def test_until_the_branch_is_told_two_results_may_claim_one_place(engine: sa.Engine) -> None:
+    ingest(engine, a_run(commit=a_commit(2)), a_run(commit=a_commit(2, sha=a_sha("other"))))
+    assert positions(engine) == {a_sha(2): 2, a_sha("other"): 2}
+
+
 def test_a_merged_commit_gets_its_place_when_the_branch_is_told(engine: sa.Engine) -> None:
     ingest(engine, a_run(commit=a_commit(None, sha=a_sha(2))))
     writes.sync_branch(engine, "kernels", [a_commit(1), a_commit(2)])
