@@ -82,7 +82,7 @@ def hold(path: Path, *, command: str) -> Iterator[Lock]:
         raise ServiceError(f"{path}: {error.strerror}", next_step="make the state folder writable") from error
     try:
         _take(descriptor, path)
-        lock = Lock(descriptor, _this_process(command))
+        lock = Lock(descriptor, this_process(command))
         try:
             lock.tell(lock.holder)
         except OSError as error:
@@ -121,7 +121,8 @@ def _read(descriptor: int) -> Holder | None:
         return None
 
 
-def _this_process(command: str) -> Holder:
+def this_process(command: str) -> Holder:
+    """This process by that name, with the `make` that started it."""
     me = psutil.Process()
     make = _make(me)
     return Holder(

@@ -16,6 +16,7 @@ from perfci.config import Settings
 from perfci.embedded import instance, ports
 from perfci.embedded.environment import inherited
 from perfci.embedded.home import USER
+from perfci.embedded.lock import this_process
 from perfci.embedded.night import sigterm_interrupts
 from perfci.errors import ServiceError
 from perfci.supervisor import Program, Tree
@@ -24,7 +25,10 @@ _DASHBOARD_LIMIT_S = 60.0
 
 
 def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[str], None]) -> None:
-    """Blocks until Ctrl-C or SIGTERM. Raises ServiceError when a port is taken or a part of it ends by itself."""
+    """Blocks until Ctrl-C or SIGTERM, or until the `make` that started it is killed.
+
+    Raises ServiceError when a port is taken or a part of it ends by itself."""
+    this = this_process(instance.UP)
     with sigterm_interrupts(), ExitStack() as stack:
         try:
             port = ports.wanted(settings.service.dashboard_port, setting="service.dashboard_port") if dashboard else 0
@@ -42,11 +46,12 @@ def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[st
             if not trees:
                 raise ServiceError("neither Airflow nor the dashboard is asked for", next_step="ask for one of them")
             echo("Ctrl-C stops everything")
-            while True:
+            while this.present:
                 trees[0].check()
                 time.sleep(0.5)
         except KeyboardInterrupt:
-            echo("stopping")
+            pass
+        echo("stopping")
 
 
 def _dashboard_tree(settings: Settings) -> Tree:

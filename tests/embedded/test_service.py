@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 
 from perfci.embedded import home as homes
 from perfci.supervisor import marked
-from tests.embedded.nights import LIMIT_S, Command, Place, listening
+from tests.embedded.nights import LIMIT_S, ROOT, Command, Place, listening
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -83,6 +86,17 @@ def test_the_dashboard_alone_needs_no_airflow_and_ends_with_ctrl_c(tmp_path: Pat
         assert service.process.wait(60) == 0
     assert not [process for process in below if process.is_running()]
     assert not (alone.settings.state / "airflow").exists()
+
+
+def test_the_service_ends_when_the_make_that_started_it_is_killed(tmp_path: Path) -> None:
+    alone = Place(tmp_path, '[suite.x]\nrepo = "."\nrun = "x"\n[service]\ndashboard_port = 0\n')
+    (tmp_path / "Makefile").write_text(f"up:\n\t@exec '{sys.executable}' -m perfci.cli up --no-airflow >up.log 2>&1\n")
+    environment = {k: v for k, v in os.environ.items() if k != "MAKELEVEL"} | {"PYTHONPATH": str(ROOT)}
+    make = subprocess.Popen(["make", "up"], cwd=alone.folder, env=environment, stdin=subprocess.DEVNULL)
+    command = Command(make, tmp_path / "up.log")
+    command.wait_for(lambda: command.log.exists() and "Ctrl-C stops everything" in command.output())
+    command.kill()  # make alone; fails when something below it lives on
+    assert command.output().endswith("stopping\n")
 
 
 def test_the_service_answers_on_loopback_alone(place: Place, service: Command) -> None:
