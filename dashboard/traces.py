@@ -43,8 +43,9 @@ def dot(entry: Entry, triple: Triple, unit: str) -> go.Scatter:
         marker={
             "color": look.colour,
             "symbol": _symbol(look, level),
-            "size": [12, 0],
-            "line": {"width": [2, 0], "color": look.colour},
+            "size": 12,
+            "opacity": [1, 0],
+            "line": {"width": 2, "color": look.colour},
         },
         error_x={
             "type": "data",

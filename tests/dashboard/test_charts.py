@@ -46,7 +46,11 @@ def test_a_dot_is_in_tokens_per_second_with_the_range_of_its_processes() -> None
     assert figure.layout.xaxis.title.text == "tokens/s"
     assert figure.layout.shapes[0].x0 == 2000.0  # the ceiling: 1 token in 0.5 ms
     assert "50.0 % of the ceiling" in dot.hovertemplate
-    assert (dot.x[1], dot.text[1].strip(), dot.marker.size[1]) == (1250.0, "1\u2009000", 0)  # words beside the interval
+    assert (dot.x[1], dot.text[1].strip(), dot.marker.opacity[1]) == (
+        1250.0,
+        "1\u2009000",
+        0,
+    )  # words beside the interval
 
 
 def test_a_ceiling_far_beyond_every_result_does_not_squeeze_them() -> None:

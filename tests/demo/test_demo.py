@@ -94,6 +94,12 @@ def test_recorded_results_are_stored_as_recorded_plain_or_compressed(settings: S
     assert (recorded / "second.perfci.json.gz").exists()
 
 
+def test_every_recorded_result_that_is_delivered_is_taken(settings: Settings) -> None:
+    loaded, _ = load(settings, nights=1)
+    assert loaded.recorded.refused == ()
+    assert loaded.recorded.new == len(list(share.folder("dashboard").glob("demo/*.perfci.json*"))) > 0
+
+
 def test_recorded_and_synthetic_results_never_share_a_series(settings: Settings, recorded: Path) -> None:
     artifact.write(a_run(hardware=H200), recorded)
     load(settings)
