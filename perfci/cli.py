@@ -150,7 +150,7 @@ def alerts(
     as_json: AsJson = False,
     everything: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
 ) -> None:
-    """Changes that ask for a person's attention."""
+    """Changes that ask for a person's attention; `perfci triage` answers."""
     from perfci import nightly, report
     from perfci.artifact import plain
     from perfci.store import reads

@@ -266,8 +266,13 @@ def _alert(alert: AlertRow) -> str:
         f"{alert.kind.value.upper()} #{alert.id} ({alert.state}): "
         f"{key.workload} / {key.implementation} on {key.hardware}: "
         f"{percent(gain(alert.ratio, direction), sign=True)} ({percent(low, sign=True)} to {percent(high, sign=True)}) "
-        f'since {alert.commit.sha[:9]} "{alert.commit.subject}"'
+        f'since {alert.commit.sha[:9]} "{alert.commit.subject}"{_triaged(alert)}'
     )
+
+
+def _triaged(alert: AlertRow) -> str:
+    told = ": ".join(filter(None, (alert.assignee, " ".join(alert.note.split()))))
+    return f" ({told})" if told else ""
 
 
 def _digits(value: float) -> str:

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from perfci import nightly
-from tests.nightly.place import BENCHMARK, SETTINGS, Place
+from tests.nightly.place import BENCHMARK, SETTINGS, Place, wait_for
 
 HEAVY = ("sqlalchemy", "alembic", "pydantic", "jsonschema", "torch", "triton", "airflow", "streamlit", "httpx")
 
@@ -283,18 +282,8 @@ def test_a_reader_that_has_seen_enough_causes_no_complaint(place: Place) -> None
 def test_interrupting_is_quiet_and_leaves_no_process_and_no_worktree(place: Place) -> None:
     slow = "import time\n\ndef test_slow(benchmark):\n    time.sleep(60)\n"
     place.repository.commit({"bench/test_toy.py": slow})
-    child = subprocess.Popen(
-        [sys.executable, "-m", "perfci.cli", "run"],
-        cwd=place.folder,
-        env=os.environ | {"PYTHONPATH": str(Path(nightly.__file__).parents[1])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until = time.monotonic() + 60
-    while not list((place.state / "worktrees").glob("toy*/process-*")) and time.monotonic() < until:
-        time.sleep(0.1)
-    time.sleep(1.0)
+    child = place.start("run")
+    wait_for(lambda: any((place.state / "worktrees").glob("toy*/process-*/output.log")))
     child.send_signal(signal.SIGINT)
     out, problem = child.communicate(timeout=60)
     assert child.returncode == 130, (out, problem)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from sqlalchemy import Engine
 
 from perfci import measure, nightly
@@ -84,11 +88,25 @@ class Place:
     def python(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run("-c", code, *arguments)
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """The command, not waited for."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "perfci.cli", *arguments],
+            cwd=self.folder,
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _environment(self, **more: str) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": str(Path(nightly.__file__).parents[1])} | more
+
     def _run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(Path(nightly.__file__).parents[1])} | environment,
+            env=self._environment(**environment),
             capture_output=True,
             text=True,
             check=False,
@@ -98,3 +116,20 @@ class Place:
 
 def quiet(line: str) -> None:
     """Progress is for people."""
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Processes whose current folder lies below `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if Path(process.cwd()).is_relative_to(folder):
+                found.append(process.pid)
+    return found
+
+
+def wait_for(come_true: Callable[[], bool], *, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not come_true():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from perfci import nightly, report
 from perfci.model import AlertState, ChangeKind, Environment, Origin, Run
 from perfci.store import reads, writes
 from perfci.tonight import night
-from tests.build import ENVIRONMENT, a_commit, a_measurement, a_run, an_artifact
+from tests.build import ENVIRONMENT, EPOCH, a_commit, a_measurement, a_run, an_artifact
 from tests.nightly.place import Place
 
 POLICY = nightly.config.Policy()
@@ -156,6 +157,30 @@ def test_a_new_driver_is_blamed_on_no_commit(empty: Place) -> None:
     moved = Environment(**{**{f: getattr(ENVIRONMENT, f) for f in ENVIRONMENT.__slots__}, "driver": "999.1"})
     store(empty, [run for p in range(21, 33) for run in a_night(p, 0.013, environment=moved)])
     assert nightly.detect(empty.path, "night-32")["changes"] == []
+
+
+def test_ancestry_orders_a_history_and_dates_do_not(empty: Place) -> None:
+    empty.config.write_text(empty.config.read_text("utf-8") + "[policy]\nminimum_history = 4\n", "utf-8")
+    for hours in ((1, 4, 2, 3), (5, 5, 5, 5)):  # as many hours after the first; then four commits of one second
+        suite = f"dated-{hours[0]}"
+        commits = [a_commit(p, committed_at=EPOCH + timedelta(hours=h)) for p, h in enumerate(hours, 1)]
+        measured = zip(commits, (0.010, 0.010, 0.020, 0.020), strict=True)
+        for commit, level in reversed(list(measured)):  # nor does it matter which was measured first
+            store(empty, [a_run(samples=(level,) * 5, commit=commit, session=suite, suite=suite)])
+        told = nightly.detect(empty.path, suite)
+        assert [change["commit"] for change in told["changes"]] == [commits[2].sha]
+
+
+def test_gaps_between_measured_commits_are_not_filled_in(empty: Place) -> None:
+    levels = [0.010] * 7 + [0.012] * 5
+    gaps = (1, 2, 7, 8, 9, 30, 31, 32, 33, 90, 91, 92)
+    for suite, places in (("dense", range(1, 13)), ("gaps", gaps)):
+        for position, level in zip(places, levels, strict=True):
+            store(empty, a_night(position, level, session=suite, suite=suite))
+    dense, sparse = (nightly.detect(empty.path, suite)["changes"] for suite in ("dense", "gaps"))
+    assert [change["commit"] for change in dense] == [a_commit(8).sha]
+    assert [change["commit"] for change in sparse] == [a_commit(32).sha]
+    assert [change["unmeasured_commits"] for change in sparse] == [0]
 
 
 def test_another_sampling_is_blamed_on_no_commit(empty: Place) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from perfci import measure, nightly, report
-from perfci.errors import SettingsError, SourceError, StoreError
+from perfci.errors import DeviceError, SettingsError, SourceError, StoreError
 from perfci.model import Origin, Status
 from perfci.store import reads
 from perfci.store.engine import connect
-from tests.nightly.place import BENCHMARK, OTHER, SETTINGS, Place, quiet
+from perfci.tonight import announced
+from tests.nightly.place import BENCHMARK, OTHER, SETTINGS, Place, processes_in, quiet, wait_for
 
 SUMS = ("bench/test_toy.py::test_sum[1000]", "bench/test_toy.py::test_sum[10]")
 
@@ -265,3 +266,49 @@ def test_a_locked_database_loses_nothing(place: Place, monkeypatch: pytest.Monke
 def test_a_plan_is_json_and_survives_the_way_there_and_back(place: Place) -> None:
     planned = nightly.plan(place.path)
     assert json.loads(json.dumps(planned, allow_nan=False)) == planned
+
+
+def test_a_team_with_an_executor_measures_each_hardware_that_has_a_queue(place: Place) -> None:
+    place.config.write_text(
+        SETTINGS
+        + '[hardware.h200]\nmatch = "H200"\nqueue = "gpu"\n[hardware.b200]\nqueue = "blackwell"\n[hardware.idle]\n'
+        + '[service]\nexecutor = "EdgeExecutor"\n',
+        "utf-8",
+    )
+    jobs = nightly.plan(place.path)["jobs"]
+    assert [(job["hardware"], job["queue"], job["executor"]) for job in jobs] == [
+        ("h200", "gpu", "EdgeExecutor"),
+        ("b200", "blackwell", "EdgeExecutor"),
+    ]
+    with pytest.raises(DeviceError, match="h200"):
+        measure.measure(place.path, jobs[0], echo=quiet)
+
+
+def test_what_a_night_is_about_to_do_is_announced(place: Place) -> None:
+    planned = nightly.plan(place.path)
+    (line,) = announced(planned)
+    assert planned["jobs"][0]["sha"][:9] in line
+    assert line.endswith("1 process")
+
+
+def test_a_night_that_is_killed_outright_leaves_nothing_behind_and_is_finished_by_the_next(pair: Place) -> None:
+    """SIGKILL in the second process; then the same plan again."""
+    slow = "import os, time\n\ndef test_slow(benchmark):\n    benchmark.pedantic(sum, args=([1],), rounds=3)\n"
+    wait = "    time.sleep(60 if os.environ['PERFCI_INDEX'] == '1' and not os.path.exists(GO) else 0)\n"
+    go = pair.folder / "go"
+    pair.repository.commit({"bench/test_toy.py": f"GO = {str(go)!r}\n{slow}{wait}"})
+    planned = nightly.plan(pair.path)
+    (pair.folder / "plan.json").write_text(json.dumps(planned), "utf-8")
+    child = pair.start("measure", "plan.json")
+    wanted = pair.state / "worktrees"
+    wait_for(lambda: any(wanted.glob("*/process-1")))
+    (inside,) = {path.parent for path in wanted.glob("*/process-1")}
+    child.kill()
+    child.communicate(timeout=60)
+    wait_for(lambda: not processes_in(inside))
+    go.touch()
+    assert len(pair.measure(planned)) == 2
+    pair.finish(planned)
+    assert sorted(run.index for run in reads.runs(pair.engine, suite="toy")) == [0, 1]
+    assert [row.n_runs for row in pair.results()] == [2]
+    assert not inside.exists() or not any(inside.iterdir())

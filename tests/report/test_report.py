@@ -203,6 +203,9 @@ def test_an_alert_says_how_much_faster_or_slower_in_the_direction_of_its_metric(
     assert "+11.1 % (+10.6 % to +11.6 %)" in alerts_text([an_alert(ChangeKind.IMPROVEMENT, 0.9)])
     assert "-10.0 % (-10.4 % to -9.6 %)" in alerts_text([an_alert(ChangeKind.REGRESSION, 0.9)])  # of a rate
     assert alerts_text([]) == "No alerts."
+    assert alerts_text([replace(an_alert(), assignee="ada", note="a new driver\ndid it")]).endswith(
+        "(ada: a new driver did it)"
+    )
 
 
 def test_a_long_log_is_cut_to_its_end() -> None:
