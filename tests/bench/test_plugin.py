@@ -254,6 +254,7 @@ def test_switched_off_timing_is_no_time(suite: Suite, option: str, status: Statu
     ran = suite(
         QUICK + "def test_case(measure):\n    measure(case())\ndef test_plain(benchmark):\n    benchmark(sum, [1])\n",
         option,
+        PERFCI_SEED="17",
     )
     assert ran.code == 0, ran.output
     assert ran.report is not None
