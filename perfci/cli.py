@@ -65,7 +65,7 @@ def _options(
 
 @app.command()
 def nightly(revs: Revs = None, last: Last = 1, suites: Suites = None, as_json: AsJson = False) -> None:
-    """Tonight's run, from the newest commit to a table of what changed.
+    """Tonight's run: build, measure, store, judge, and a table of it.
 
     Builds and measures the newest commit of each suite's branch on this machine's device, under an Airflow that ends
     with the command; stores the results and looks for changes. Run again, it adds evidence for the same commit.
@@ -139,7 +139,7 @@ def results(
 
     found = [
         row
-        for row in newest(nightly.opened(_settings()))
+        for row in newest(nightly.opened(_settings(), read_only=True))
         if (not suites or row.suite in suites) and hardware in ("", row.hardware)
     ]
     typer.echo(_json([report.fields(row) for row in found]) if as_json else report.results_table(found))
@@ -150,12 +150,12 @@ def alerts(
     as_json: AsJson = False,
     everything: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
 ) -> None:
-    """Changes that ask for a person's attention; `perfci triage` answers."""
+    """Changes that ask for an answer by `perfci triage`."""
     from perfci import nightly, report
     from perfci.artifact import plain
     from perfci.store import reads
 
-    found = reads.alerts(nightly.opened(_settings()), open_only=not everything)
+    found = reads.alerts(nightly.opened(_settings(), read_only=True), open_only=not everything)
     typer.echo(_json([plain(alert) for alert in found]) if as_json else report.alerts_text(found))
 
 

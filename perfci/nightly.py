@@ -33,13 +33,15 @@ from perfci.store.rows import AlertRow, NewAlert, SeriesRow
 BRANCH_COMMITS = 2000
 
 
-def opened(settings: Settings) -> Engine:
-    """The database with the newest schema. An embedded SQLite file is made and upgraded; a server's is its
-    administrator's to upgrade. Raises StoreError."""
-    measure.prepare(settings)
-    if settings.database_url.startswith("sqlite"):
-        schema.upgrade(settings.database_url)
-    connection = database.connect(settings.database_url)
+def opened(settings: Settings, *, read_only: bool = False) -> Engine:
+    """The database with the newest schema. An embedded SQLite file is made and upgraded; a server's schema is its
+    administrator's to upgrade. read_only: an existing file is taken as it is. Raises StoreError."""
+    url = settings.database_url
+    embedded = url.startswith("sqlite:///")
+    if embedded and not (read_only and Path(url.removeprefix("sqlite:///")).exists()):
+        measure.prepare(settings)
+        schema.upgrade(url)
+    connection = database.connect(url, read_only=read_only)
     schema.check(connection)
     return connection
 

@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 from perfci import changes
 from perfci.config import Policy, Settings
 from perfci.model import RunStatus, Status
+from perfci.nightly import opened
 from perfci.report import Night, Row, Section, gain
 from perfci.results import comparable, result, spread
 from perfci.store import reads
-from perfci.store.engine import connect
 from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
@@ -64,7 +64,7 @@ def announced(planned: Mapping[str, Any]) -> tuple[str, ...]:
 def after(settings: Settings, planned: Mapping[str, Any], *, failed: Sequence[tuple[str, str]] = ()) -> Night:
     """The night of a plan. failed: steps that perfci itself could not do, each with the end of its log."""
     problems = [*planned.get("problems", ()), *(f"{step}: {_error(log)}" for step, log in failed)]
-    engine = connect(settings.database_url, read_only=True)
+    engine = opened(settings, read_only=True)
     return night(engine, planned["session"], policy=settings.policy, notes=planned.get("notes", ()), problems=problems)
 
 

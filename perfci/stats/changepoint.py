@@ -17,6 +17,8 @@ Method, one era (equal environment and harness) at a time:
 Measured on 2200 nights a kind of 1 % noise, every distinct report ever made counted, per 1000 nights and series: 0 for
 normal, heavy-tailed (t, 3 degrees) and bimodal noise and for a drift of 2 standard deviations; about 1 for correlation
 0.5 and for 3 % of spikes. Found in 80 % of trials, 2, 3, 5 and 10 nights after it: steps of 8, 5, 4, 3 deviations.
+On 196 SAP HANA histories that five people a series have marked: 0.80 of the majority's marks found, 1.1 reports per
+1000 points that nobody marked; 0.5 per 1000 on the series without a mark.
 
 Assumptions: noise within an era is about alike over time, and symmetric as a logarithm. A slow drift is reported as
 steps. The newest point alone never makes a change: a level needs two. Steps 3 to 5 follow the bottom-up pruning of
