@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,11 @@ for _name in (
     *("PERFCI_REPORT", "PERFCI_SEED", "PERFCI_INDEX"),
 ):
     os.environ.pop(_name, None)  # before anything is imported, so that child processes do not see them either
+
+# A run in the background of a shell, or under nohup, inherits these as ignored, and so would every process it starts.
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 # No deadline: a busy machine is no fault. In CI the same examples each time.
 hypothesis.settings.register_profile("perfci", deadline=None, derandomize=CI)
