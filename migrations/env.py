@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import sqlalchemy as sa
 from alembic import context
@@ -12,7 +13,7 @@ from perfci.store.engine import connect, writing
 from perfci.store.tables import UtcTime, metadata
 
 
-def rendered(kind: str, value: object, _: object) -> str | bool:
+def rendered(kind: str, value: object, _: object) -> str | Literal[False]:
     """A migration stands for itself: it does not import the types of today's perfci."""
     return "sa.DateTime(timezone=True)" if kind == "type" and isinstance(value, UtcTime) else False
 

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,23 +33,19 @@ __all__ = [
     "sqlite_template",
 ]
 
+_SERVER = pytest.StashKey[sa.URL]()
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[sa.URL]:
+def postgresql_server(pytestconfig: pytest.Config) -> sa.URL:
     """A running server's URL, with a database that nobody writes to."""
-    if given := os.environ.get("PERFCI_TEST_DATABASE_URL"):
-        yield sa.make_url(given)
-        return
-    # Short, since a socket's path holds 107 characters, and outside of pytest's folders, since as root the server runs
-    # as a user of its own, who must get at it.
-    folder = Path(tempfile.mkdtemp(prefix="perfci-pg-"))
-    try:
-        with _started(folder) as url:
-            yield url
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    # Each conftest that imports this has, for pytest, a fixture of its own; the server is one for all of them.
+    if _SERVER not in pytestconfig.stash:
+        stack = ExitStack()
+        pytestconfig.add_cleanup(stack.close)
+        pytestconfig.stash[_SERVER] = stack.enter_context(_server())
+    return pytestconfig.stash[_SERVER]
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +100,21 @@ def engine(database_url: str) -> Iterator[sa.Engine]:
     opened = connect(database_url)
     yield opened
     opened.dispose()
+
+
+@contextmanager
+def _server() -> Iterator[sa.URL]:
+    if given := os.environ.get("PERFCI_TEST_DATABASE_URL"):
+        yield sa.make_url(given)
+        return
+    # Short, since a socket's path holds 107 characters, and outside of pytest's folders, since as root the server runs
+    # as a user of its own, who must get at it.
+    folder = Path(tempfile.mkdtemp(prefix="perfci-pg-"))
+    try:
+        with _started(folder) as url:
+            yield url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
