@@ -41,7 +41,7 @@ def store_files(
         try:
             body = artifact.read(path)
             kept = settings.artifacts / body.sha256[:2] / f"{body.sha256}{artifact.SUFFIX}"
-            stored = writes.ingest(engine, body, path=str(kept.relative_to(settings.root)), origin=origin)
+            stored = writes.ingest(engine, body, path=str(kept.relative_to(settings.state)), origin=origin)
         except ArtifactError as error:
             told["refused"].append(
                 {"file": _refuse(path, error, settings) if ours else str(path), "reason": str(error)}

@@ -165,8 +165,8 @@ session = sa.Table(
     sa.Column("name", _TEXT, nullable=False, unique=True),
 )
 
-# `artifact_sha256` makes ingesting a file twice a no-op; `path` is where the file is kept. `telemetry` is
-# model.Telemetry as a JSON object.
+# `artifact_sha256` makes ingesting a file twice a no-op; `path` is where the file is kept, from the state
+# folder. `telemetry` is model.Telemetry as a JSON object.
 run = sa.Table(
     "run",
     metadata,

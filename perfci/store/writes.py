@@ -32,7 +32,8 @@ Row = dict[str, Any]
 def ingest(engine: sa.Engine, artifact: Artifact, *, path: str, origin: Origin | None = None) -> Ingested:
     """Store a checked result file. The same bytes a second time change nothing.
 
-    path: where the file is kept. origin: RECORDED for results that were measured elsewhere and delivered.
+    path: where the file is kept, from the state folder. origin: RECORDED for results that were measured elsewhere and
+    delivered.
     Raises ArtifactError for a file that contradicts what is stored: generated numbers for a suite of real ones or the
     reverse, another unit or direction for a known series. Raises StoreError.
     """

@@ -214,6 +214,20 @@ def test_a_named_file_is_copied_and_stays_where_it_is(place: Place) -> None:
     assert (place.folder / f".perfci/artifacts/{run.artifact_sha256[:2]}/{run.artifact_sha256}.perfci.json").exists()
 
 
+@pytest.mark.parametrize("where", ["elsewhere", "../elsewhere"])
+def test_the_state_folder_may_lie_outside_of_the_settings_folder(tmp_path: Path, where: str) -> None:
+    state = tmp_path / "elsewhere"
+    (tmp_path / "settings").mkdir()
+    given = str(state) if where == "elsewhere" else where
+    place = Place(tmp_path / "settings", f'{SETTINGS}\n[service]\nstate = "{given}"\n')
+    place.repository.commit({"bench/test_toy.py": BENCHMARK})
+    place.measure(nightly.plan(place.path))
+    assert nightly.ingest(place.path)["stored"] == 1
+    (run,) = reads.runs(connect(f"sqlite:///{state / 'perfci.db'}"), suite="toy")
+    assert (state / f"artifacts/{run.artifact_sha256[:2]}/{run.artifact_sha256}.perfci.json").is_file()
+    assert not place.state.exists()
+
+
 def test_uncommitted_changes_below_the_suites_paths_are_refused_unless_a_revision_is_named(place: Place) -> None:
     (place.repository.folder / "bench" / "test_toy.py").write_text("changed", "utf-8")
     with pytest.raises(SourceError, match=r"test_toy\.py"):
