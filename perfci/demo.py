@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from perfci import artifact, nightly, share, synthetic
+from perfci import artifact, measure, nightly, share, synthetic
 from perfci.config import Settings
 from perfci.errors import ArtifactError
 from perfci.ingest import store_files
@@ -45,10 +45,12 @@ class LoadedDemo:
 def load(
     settings: Settings, *, echo: Callable[[str], None], seed: int = 1, nights: int = synthetic.NIGHTS
 ) -> LoadedDemo:
-    """Safe to repeat and to kill: what is stored already stays as it is. Raises StoreError.
+    """Safe to repeat and to kill: what is stored already stays as it is. Raises StoreError, or
+    ServiceError when the state folder cannot be made.
 
     nights: length of the synthetic year. Another seed is another year, on commits of its own; load one a database.
     """
+    measure.prepare(settings)
     engine = nightly.opened(settings)
     try:
         recorded = _load_recorded(engine, settings, share.folder("dashboard") / "demo", echo=echo)
