@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-MINIMAL = '[suite.some]\nrepo = "."\nrun = "pytest"\n'
+MINIMAL = '[suite.some]\nrepo = "."\nrun = "pytest"\n[service]\nairflow_port = 0\ndashboard_port = 0\n'
 
 
 @pytest.fixture(scope="module")
