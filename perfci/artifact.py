@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import reprlib
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -74,17 +73,25 @@ def write(run: Run, folder: Path) -> Path:
     data = encode(run)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name_start(run.session, run.index)}{hashlib.sha256(data).hexdigest()[:16]}{SUFFIX}"
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
+    write_whole(data, path)
+    return path
+
+
+def write_whole(data: bytes, path: Path) -> None:
+    """In one step, whatever is killed: readers see the whole file or none (or the one before). Raises OSError.
+
+    Who may read it is the umask's to say: another user's service may be the one that takes it in.
+    """
+    temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with temporary.open("wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    return path
 
 
 def name_start(session: str, index: int) -> str:

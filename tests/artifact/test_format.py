@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 import string
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
@@ -247,6 +249,16 @@ def test_a_file_appears_whole_under_a_name_that_can_be_read(tmp_path: Path) -> N
     assert path.parent == tmp_path / "made" / "here"
     assert artifact.read(path).run == run
     assert artifact.write(run, tmp_path / "made" / "here") == path
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_who_may_read_a_file_is_the_umasks_to_say(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        path = artifact.write(a_run(), tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_a_number_that_json_cannot_hold_is_never_written(tmp_path: Path) -> None:
