@@ -30,6 +30,7 @@ _GRACE_S = 15.0
 # every name under which a token, a database or a cloud account is kept.
 _ALLOWED = re.compile(
     "PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|TERM|XDG_RUNTIME_DIR|LD_LIBRARY_PATH|LIBRARY_PATH|CPATH|CC|CXX"
+    "|PERFCI_TREE"  # no secret: the mark by which a killed service's processes are found (perfci.supervisor)
     "|CFLAGS|CXXFLAGS|LDFLAGS|CUDAHOSTCXX|CUDACXX|MAKEFLAGS|DOCKER_HOST|SSL_CERT_FILE|SSL_CERT_DIR"
     "|(LC|CUDA|NVIDIA|NCCL|OMP|MKL|KMP|OPENBLAS|TORCH|TRITON|SLURM)_.*"
 )

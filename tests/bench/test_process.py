@@ -14,6 +14,7 @@ import pytest
 
 from perfci.bench import process
 from perfci.bench.process import Ended, scrubbed, wrapped
+from perfci.supervisor import MARK
 
 PATIENCE_S = 20.0
 # A process that leaves its session and its parent, as a daemon does, and writes its number into a file.
@@ -180,6 +181,7 @@ def test_secrets_do_not_reach_a_command() -> None:
         "OMP_NUM_THREADS": "2",
         "LD_LIBRARY_PATH": "/opt/cuda/lib64",
         "SLURM_JOB_ID": "7",
+        MARK: "of-a-service",  # or what a killed service leaves could not be found
     }
     fetching = {"PIP_FIND_LINKS": "/wheels", "HTTPS_PROXY": "http://proxy:3128", "no_proxy": "localhost"}
     secret = {
