@@ -59,6 +59,11 @@ class Suite:
             if path.startswith("/") or ".." in Path(path).parts:
                 raise SettingsError(f"{where} names {path!r}", next_step="use a path inside the repository")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What of the repository a run may read: `paths` and the lock file; empty: all of it."""
+        return (*self.paths, self.environment) if self.paths and self.environment else self.paths
+
 
 @dataclass(frozen=True, slots=True)
 class HardwareRule:

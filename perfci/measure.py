@@ -117,7 +117,7 @@ def jobs_by_hand(
     chosen = settings.suite(suite_name or next(iter(settings.suites)))
     chosen = chosen if runs is None else dataclasses.replace(chosen, runs=runs)
     if not repository and not revs:
-        source.check_clean(settings.repository(chosen), chosen.paths)
+        source.check_clean(settings.repository(chosen), chosen.files)
     mirror = source.mirror(repository or settings.repository(chosen), settings.cache)
     session = new_session("run", datetime.now(UTC), secrets.token_hex(2))
     target = {"hardware": hardware, "queue": "", "executor": ""}

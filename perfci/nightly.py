@@ -88,7 +88,7 @@ def _plan_suite(
 ) -> None:
     repository = settings.repository(suite)
     if not revs:
-        source.check_clean(repository, suite.paths)
+        source.check_clean(repository, suite.files)
     mirror = source.mirror(repository, settings.cache)
     branch = mirror.branch(suite.branch, last=max(last, BRANCH_COMMITS))
     writes.sync_branch(engine, suite.name, branch)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci import measure, nightly, report
+from perfci import config, measure, nightly, report
 from perfci.errors import DeviceError, SettingsError, SourceError, StoreError
 from perfci.model import Origin, Status
 from perfci.store import reads
@@ -233,6 +233,15 @@ def test_uncommitted_changes_below_the_suites_paths_are_refused_unless_a_revisio
     with pytest.raises(SourceError, match=r"test_toy\.py"):
         nightly.plan(place.path)
     assert len(nightly.plan(place.path, revs=["main"])["jobs"]) == 1
+
+
+def test_an_uncommitted_lock_file_is_refused_too(place: Place) -> None:
+    place.config.write_text(f'{SETTINGS}environment = "locks/requirements.txt"\n', "utf-8")
+    place.repository.commit({"locks/requirements.txt": "pytest\n"})
+    (place.repository.folder / "locks/requirements.txt").write_text("pytest<9\n", "utf-8")
+    for refused in (lambda: nightly.plan(place.path), lambda: measure.jobs_by_hand(config.load(place.config), "toy")):
+        with pytest.raises(SourceError, match=r"locks/requirements\.txt"):
+            refused()
 
 
 def test_changes_elsewhere_in_the_repository_do_not_matter(place: Place) -> None:
