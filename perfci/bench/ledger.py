@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,21 +33,25 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What is known about the process as a whole when it ends."""
+    """What is known about the process as a whole."""
 
     hardware: Hardware
     node: Node
     environment: Environment
     harness: str
-    controls: tuple[Control, ...]
-    telemetry: Telemetry
+    controls: tuple[Control, ...] = ()
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """collected: the tests that measure. failures: what became of tests and files that did not pass, and why."""
+    """collected: the tests that measure. measuring: those of them whose case names the row, which is not known before
+    they run. failures: what became of tests and files that did not pass, and why. finished: all that could run has run.
+    """
 
+    finished: bool = False
     collected: list[str] = field(default_factory=list)
+    measuring: list[str] = field(default_factory=list)
     failures: dict[str, tuple[Status, str]] = field(default_factory=dict)
     _rows: dict[str, _Row] = field(default_factory=dict)
 
@@ -78,6 +80,10 @@ class Ledger:
 
     def is_open(self, test: str) -> bool:
         return test in self._rows and self._rows[test].measurement is None
+
+    def holds(self, test: str) -> bool:
+        """Whether there is something to say about it."""
+        return test in self._rows or test in self.failures
 
     def fail(self, test: str, status: Status, reason: str, *, error: float | None = None) -> None:
         """The test, or a file that could not be collected, ended with `status`; so does its row, if it has one.
@@ -115,7 +121,9 @@ class Ledger:
             "telemetry": artifact.plain(device.telemetry),
             "harness": device.harness,
             "measurements": artifact.plain(self.measurements()),
+            "finished": self.finished,
             "collected": list(self.collected),
+            "measuring": list(self.measuring),
             "failures": {test: {"status": s.value, "reason": reason} for test, (s, reason) in self.failures.items()},
             "rows": {test: [row.case.workload.name, row.case.implementation] for test, row in self._rows.items()},
         }
@@ -123,17 +131,9 @@ class Ledger:
 
 def write(report: Mapping[str, object], path: Path) -> None:
     """In one step: the file is there whole or not at all. Raises OSError."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(report, stream, allow_nan=False, ensure_ascii=False, indent=1)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    text = json.dumps(report, allow_nan=False, ensure_ascii=False, indent=1)
+    # An exception may say half a surrogate pair, which is no text; the report must not be lost for it.
+    artifact.write_whole(text.encode("utf-8", "replace") + b"\n", path)
 
 
 def told(error: BaseException) -> str:

@@ -54,6 +54,8 @@ def judge(ended: Ended, report_path: Path, results_path: Path, *, expect: Sequen
     report, results, problems = None, None, []
     try:
         report = process_report.read(report_path)
+        if not report.finished:
+            problems.append("the process broke off")
     except ArtifactError as error:
         problems.append(error.message)
     try:
@@ -64,7 +66,7 @@ def judge(ended: Ended, report_path: Path, results_path: Path, *, expect: Sequen
     _apply_failures(found, report)
     status, reason = _status(ended, report, results, problems=problems, found=bool(found))
     silent = _silence(ended, status, reason, report=report, found=len(found))
-    for pair in (*_collected(report), *expect):
+    for pair in (*_collected(report, status), *expect):
         found.setdefault(pair, unmeasured(pair, _SILENT[status], silent))
     return Outcome(status, reason, tuple(found.values()), report)
 
@@ -73,7 +75,7 @@ def _results(path: Path, report: ProcessReport | None) -> Results:
     """Raises ArtifactError. pytest-benchmark writes no file, old versions an empty one, when it timed nothing."""
     if path.is_file() and path.stat().st_size > 0:
         return pytest_benchmark.read(path)
-    if report is None:
+    if report is None or not report.finished:
         raise ArtifactError("the suite wrote no results", next_step="look at the log's end")
     return Results(version="", measured_at=None, commit_sha="", committed_at=None, rows=())
 
@@ -150,7 +152,10 @@ def _uncollected(report: ProcessReport | None) -> list[str]:
     return [f"{n}: {r}" for n, (_, r) in report.failures.items() if n not in report.rows and n not in report.collected]
 
 
-def _collected(report: ProcessReport | None) -> list[Pair]:
+def _collected(report: ProcessReport | None, status: RunStatus) -> list[Pair]:
+    """Rows that have to be there. A test that names its row itself has none if a broken process never came to it: what
+    is expected of the suite says that it is absent, and a row under the test's own name would be another series."""
     if report is None:
         return []
-    return [report.rows.get(node, (node, FOREIGN_IMPLEMENTATION)) for node in report.collected]
+    unnamed = report.measuring - report.rows.keys() if status is not RunStatus.OK else frozenset()
+    return [report.rows.get(node, (node, FOREIGN_IMPLEMENTATION)) for node in report.collected if node not in unnamed]

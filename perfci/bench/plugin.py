@@ -1,8 +1,9 @@
 """The pytest plugin of the measured process: `-p perfci.bench.plugin`.
 
 It gives a suite the fixture `measure`, hands the samples to pytest-benchmark through its documented API (a timer that
-replays them), and writes a process report when the session ends, whatever became of the tests. Beside tests of plain
-pytest-benchmark it only takes notes. It needs neither torch nor more than the standard library, pytest 7 and
+replays them), and writes a process report, whatever becomes of the tests: after each one that measured, so that a
+process that is killed loses no more than the test that it was at, and whole when the session ends. Beside tests of
+plain pytest-benchmark it only takes notes. It needs neither torch nor more than the standard library, pytest 7 and
 pytest-benchmark 4; torch is imported when a case is measured.
 
 Read from the environment, all optional: PERFCI_REPORT (path of the report), PERFCI_SEED (integer; without it, inputs
@@ -19,7 +20,8 @@ import secrets
 import sys
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,7 @@ class Session:
         self.ledger = Ledger()
         self._recorder: telemetry.Recorder | None = None
         self._rates: Any = None  # gate.Rates, which needs torch
+        self._device: Device | None = None
 
     def start(self) -> None:
         if self.report is not None:
@@ -76,19 +79,34 @@ class Session:
             self._rates = gate.Rates()
         return self._rates
 
+    def save(self) -> None:
+        """What is known by now. Where that cannot be written, `finish` will say so."""
+        if self.report is None:
+            return
+        known = self._rates.measured.get(self._measured_on(), ()) if self._rates is not None else ()
+        seen = self._recorder.seen() if self._recorder is not None else Telemetry()
+        with suppress(OSError):
+            reporting.write(self.ledger.plain(replace(self.device, controls=known, telemetry=seen)), self.report)
+
     def finish(self) -> None:
         """Raises OSError when the report cannot be written."""
         if self.report is None:
             return
-        device = Device(
-            hardware=probe.hardware(),
-            node=probe.node(),
-            environment=probe.environment(),
-            harness=rules.harness(),
-            controls=self._controls(),
-            telemetry=self._recorder.stop() if self._recorder is not None else Telemetry(),
-        )
-        reporting.write(self.ledger.plain(device), self.report)
+        self.ledger.finished = True
+        controls = self._controls()
+        seen = self._recorder.stop() if self._recorder is not None else Telemetry()
+        reporting.write(self.ledger.plain(replace(self.device, controls=controls, telemetry=seen)), self.report)
+
+    @property
+    def device(self) -> Device:
+        if self._device is None:
+            self._device = Device(
+                hardware=probe.hardware(),
+                node=probe.node(),
+                environment=probe.environment(),
+                harness=rules.harness(),
+            )
+        return self._device
 
     def _controls(self) -> tuple[Control, ...]:
         """Of the device that names the hardware; none where the suite did not use torch."""
@@ -96,11 +114,13 @@ class Session:
         if torch is None:
             return ()
         rates = self.rates()
-        device = "cuda" if probe.gpu_present() and torch.cuda.is_available() else "cpu"
         try:
-            return tuple(rates.of(device))
+            return tuple(rates.of(self._measured_on()))
         except RuntimeError:  # torch's own: an illegal access of a step leaves no usable device behind
             return ()
+
+    def _measured_on(self) -> str:
+        return "cuda" if probe.gpu_present() and sys.modules["torch"].cuda.is_available() else "cpu"
 
 
 _SESSION = pytest.StashKey[Session]()
@@ -123,9 +143,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Of the tests that measure: an ordinary test beside them has no number that could be missing."""
-    session.config.stash[_SESSION].ledger.collected = [
-        item.nodeid for item in session.items if "benchmark" in getattr(item, "fixturenames", ())
-    ]
+    measured = session.config.stash[_SESSION]
+    names = {item.nodeid: getattr(item, "fixturenames", ()) for item in session.items}
+    measured.ledger.collected = [test for test, fixtures in names.items() if "benchmark" in fixtures]
+    measured.ledger.measuring = [test for test, fixtures in names.items() if "measure" in fixtures]
+    measured.save()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -160,6 +182,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         ledger.fail(item.nodeid, status, reason, error=getattr(raised, "error", None))
     elif report.skipped:
         ledger.fail(item.nodeid, Status.UNSUPPORTED, _skip_reason(report))
+    if report.when == "teardown" and ledger.holds(item.nodeid):  # what comes after a number may yet take it back
+        item.config.stash[_SESSION].save()
 
 
 @pytest.hookimpl(
@@ -192,6 +216,7 @@ def measure(request: pytest.FixtureRequest, perfci_replay: Replay, benchmark: An
 
     def run(case: Case) -> None:
         session.ledger.open(test, case)
+        session.save()
         if case.unsupported:
             pytest.skip(case.unsupported)
         measurement = _measured(session, case, timed=benchmark.enabled)

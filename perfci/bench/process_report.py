@@ -26,9 +26,9 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """collected: node ids of the tests that measure. rows: which of them stand for which workload and implementation.
-
-    failures: what became of those that gave no measurement, with the reason.
+    """finished: False where the process was ended before its tests were. collected: node ids of the tests that measure.
+    measuring: those of them that name their row themselves, when they run. rows: which of them stand for which workload
+    and implementation. failures: what became of those that gave no measurement, with the reason.
     """
 
     hardware: Hardware
@@ -37,8 +37,10 @@ class ProcessReport:
     controls: tuple[Control, ...]
     telemetry: Telemetry
     harness: str
+    finished: bool
     measurements: tuple[Measurement, ...]
     collected: tuple[str, ...]
+    measuring: frozenset[str]
     failures: Mapping[str, tuple[Status, str]]
     rows: Mapping[str, Pair]
 
@@ -84,7 +86,9 @@ def _report(body: dict[str, Any]) -> ProcessReport:
         telemetry=artifact.telemetry_of(body["telemetry"]),
         harness=_name(body["harness"]),
         measurements=tuple(_measurement(measurement) for measurement in body["measurements"]),
+        finished=body["finished"] is True,
         collected=tuple(stored_name(node) for node in body["collected"]),
+        measuring=frozenset(stored_name(node) for node in body["measuring"]),
         failures={stored_name(n): (Status(f["status"]), paragraph(f["reason"])) for n, f in body["failures"].items()},
         rows={stored_name(node): (_name(pair[0]), _name(pair[1])) for node, pair in body["rows"].items()},
     )

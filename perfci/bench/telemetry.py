@@ -67,8 +67,12 @@ class Recorder:
         self._open.set()
         if self._thread.is_alive():
             self._thread.join()
-        others = (*self._strangers.values(), *self._busy.told())
-        return summarize(self._readings, others=others, loads=self._loads)
+        return self.seen()
+
+    def seen(self) -> Telemetry:
+        """Until now; outside of a window."""
+        others = (*list(self._strangers.values()), *self._busy.told())
+        return summarize(list(self._readings), others=others, loads=list(self._loads))
 
     @contextmanager
     def window(self) -> Iterator[None]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfci.bench import plugin, process_report, rules
+from perfci.bench import outcome, plugin, process_report, rules
+from perfci.bench.process import Ended
 from perfci.bench.process_report import ProcessReport
-from perfci.model import Status
+from perfci.model import RunStatus, Status
 
 # Shorter than the service's rules: what is tested is the way of the numbers, not the numbers.
 QUICK = """\
@@ -276,6 +279,56 @@ def test_benchmark_only_takes_cases_as_benchmarks(suite: Suite) -> None:
 def test_without_a_seed_every_process_draws_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PERFCI_SEED", raising=False)
     assert len({plugin._seed() for _ in range(20)}) > 15
+
+
+BROKEN_OFF = """
+import os, signal, pytest
+from perfci.bench.case import Case, CheckOnly
+from perfci.model import Workload
+
+@pytest.mark.parametrize("name", ["done", "taken-back", "at-work", "never"])
+def test_case(measure, name):
+    def check():
+        if name == "at-work":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"registers": 40}
+    workload = Workload(f"decode/{name}", tokens=3)
+    measure(Case(workload=workload, implementation="mine", check_only=CheckOnly(check, "no GPU")))
+    assert name != "taken-back"
+
+def test_plain(benchmark):
+    benchmark(sum, [1])
+"""
+
+
+@pytest.mark.parametrize(("timed_out", "status"), [(False, Status.ERROR), (True, Status.TIMEOUT)])
+def test_what_a_process_found_before_it_was_killed_is_kept(
+    suite: Suite, tmp_path: Path, timed_out: bool, status: Status
+) -> None:
+    ran = suite(BROKEN_OFF)
+    assert ran.code == -signal.SIGKILL, ran.output
+    assert ran.report is not None
+    assert not ran.report.finished
+    now = datetime.now(UTC)
+    ended = Ended(137, timed_out, "", now, now)
+    expect = [("decode/done", "mine"), ("decode/never", "mine")]
+    found = outcome.judge(ended, tmp_path / "out/report.json", tmp_path / "b.json", expect=expect)
+    assert found.status == RunStatus(status)
+    assert {(m.workload.name, m.implementation): m.status for m in found.measurements} == {
+        ("decode/done", "mine"): Status.CHECKED,
+        ("decode/taken-back", "mine"): Status.INCORRECT,
+        ("decode/at-work", "mine"): status,
+        ("decode/never", "mine"): status,
+        ("test_it.py::test_plain", "suite"): status,
+    }
+    assert found.report is not None
+    assert found.report.hardware.name
+    assert "killed" in found.reason if timed_out else "the process broke off" in found.reason
+
+
+def test_a_reason_that_is_no_text_does_not_cost_the_report(suite: Suite) -> None:
+    ran = suite("def test_wrong(benchmark):\n    raise ValueError('half of a pair: \\ud800')\n")
+    assert told(ran, "test_wrong") == (Status.ERROR, "ValueError: half of a pair: ?")
 
 
 XDIST = """
