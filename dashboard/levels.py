@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from perfci.model import Commit, Origin, Status
+from perfci.stats.ceiling import ceiling_fraction
 from perfci.store.rows import Point, SeriesRow
 
 
@@ -29,7 +30,9 @@ class Level:
     """A series at one commit in one environment.
 
     middle, low, high: median, least and greatest over its timed processes, in the metric's unit; None when none
-    was timed. failures: statuses other than ok with their reason, each once. floor as in Point, the newest known.
+    was timed. processes: the timed ones, all where none was timed. failures: statuses other than ok with their
+    reason, each once. floor as in Point, the newest known. ceiling_fraction: median over the processes of each one's
+    share of its own ceiling; None where that is unknown.
     """
 
     commit: Commit
@@ -46,10 +49,7 @@ class Level:
     failures: tuple[tuple[Status, str], ...]
     tokens: int
     floor: float | None
-
-    @property
-    def ceiling_fraction(self) -> float | None:
-        return None if self.floor is None or not self.middle else self.floor / self.middle
+    ceiling_fraction: float | None
 
     @property
     def spread(self) -> float | None:
@@ -70,6 +70,7 @@ def level(points: tuple[Point, ...]) -> Level:
     values = [p.median for p in points if p.median is not None]
     failures = dict.fromkeys((p.status, p.reason) for p in points if p.status is not Status.OK)
     timed = [p for p in points if p.status is Status.OK]
+    fractions = [f for p in timed if (f := ceiling_fraction(p.floor, p.median)) is not None]
     return Level(
         commit=newest.commit,
         environment=newest.environment,
@@ -81,10 +82,11 @@ def level(points: tuple[Point, ...]) -> Level:
         middle=median(values) if values else None,
         low=min(values, default=None),
         high=max(values, default=None),
-        processes=len(values),
+        processes=len(values or points),
         failures=tuple(failures),
         tokens=max(p.tokens for p in points),
         floor=next((p.floor for p in reversed(points) if p.floor is not None), None),
+        ceiling_fraction=median(fractions) if fractions else None,
     )
 
 

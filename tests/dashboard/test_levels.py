@@ -8,6 +8,7 @@ from dashboard.marks import MarkKind, marks
 from dashboard.scales import draw, value
 from dashboard.tonight import stands
 from perfci.model import Environment, Status
+from perfci.results import result
 from tests.build import a_commit
 from tests.dashboard.rows import a_line, a_point, a_series, an_alert
 
@@ -38,6 +39,20 @@ def test_a_failed_process_beside_timed_ones_is_told_once() -> None:
     (level,) = levels([a_point(1), *bad])
     assert level.middle == 1e-3
     assert level.failures == ((Status.TIMEOUT, "1800 s"),)
+
+
+def test_the_share_of_the_ceiling_is_the_command_lines() -> None:
+    """Controls move between processes; each is judged by its own."""
+    points = [a_point(1, m, index=i, floor=f) for i, (m, f) in enumerate(((8e-3, 4e-3), (4e-3, 3e-3), (5e-3, 3e-3)))]
+    (level,) = levels(points)
+    assert level.ceiling_fraction == result(a_series(), points).ceiling_fraction == 0.6
+
+
+def test_processes_without_a_time_count_where_none_has_one() -> None:
+    points = [a_point(1, None, index=i, status=Status.CHECKED) for i in range(3)]
+    (level,) = levels(points)
+    assert level.processes == result(a_series(), points).n_runs == 3
+    assert level.spread is None
 
 
 def test_a_failure_of_every_process_has_no_value() -> None:
