@@ -33,6 +33,8 @@ from perfci.config import Settings, Suite
 
 # A kept build may be gigabytes; nights go back and forth between few commits.
 KEPT_BUILDS = 10
+# The end of a failed build's log, told at once: where there is no database there is no table that would tell it.
+TOLD_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ def _make(inputs: Inputs, ready: Ready, echo: Echo) -> Failure | None:
     if ended.code == 0 and not ended.timed_out:
         return None
     echo(f"{name}: {ended.how()}")
+    for said in ended.tail.splitlines()[-TOLD_LINES:]:
+        echo(f"  | {said}")
     return Failure(f"build = {suite.build!r} {ended.how()}", ended.tail)
 
 

@@ -53,6 +53,7 @@ def test_a_commit_that_does_not_build_is_told_and_the_next_one_runs(subject: Sub
     assert rows(runs[0])[NAME].status is Status.BUILD_FAILED
     assert "ended with exit code 1" in rows(runs[0])[NAME].reason
     assert "forty_two" in runs[0].log_tail
+    assert any("forty_two" in line for line in subject.told), "a node without a database tells why, too"
     assert runs[0].hardware.name
     assert runs[0].node.name
     assert runs[0].environment.python == sys.version.split()[0]
