@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from perfci.artifact import plain
-from perfci.model import ChangeKind, Direction, Origin, Status
+from perfci.model import ChangeKind, Direction, Origin, RunStatus, Status
 from perfci.results import Result
 from perfci.store.rows import AlertRow, RunRow
 
@@ -144,7 +144,9 @@ def _section(section: Section, alerts: Sequence[AlertRow]) -> str:
         lines += ["", *_grid([header, *cells])]
     lines += _reasons(section.rows)
     for run in section.failed:
-        lines += ["", _wrapped(f"process {run.index} is {run.status}: {run.reason}")]
+        # A build is the commit's, not a process's.
+        who = "" if run.status is RunStatus.BUILD_FAILED else f"process {run.index} is "
+        lines += ["", _wrapped(f"{who}{run.status}: {run.reason}")]
         lines += [f"  | {_shortened(line, WIDTH - 4)}" for line in run.log_tail.splitlines()[-LOG_LINES:]]
     return "\n".join(lines)
 
