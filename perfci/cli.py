@@ -46,7 +46,9 @@ Suites = Annotated[
     list[str] | None, typer.Option("--suite", metavar="NAME", help="Suite of perfci.toml; repeatable. Default: all.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-Session = Annotated[str, typer.Option(metavar="NAME", help="The night's name, as `perfci plan` gives it.")]
+Session = Annotated[
+    str, typer.Option(metavar="NAME", help="The night's name, as `perfci nightly` or `perfci plan` tells it.")
+]
 Plan = Annotated[
     str, typer.Argument(metavar="PLAN", help="File with the output of `perfci plan`, or with one job of it.")
 ]
@@ -86,7 +88,8 @@ def nightly(revs: Revs = None, last: Last = 1, suites: Suites = None, as_json: A
     if not outcome.ok and not failed:
         failed = [("the run", f"it failed; look at it at {outcome.url} (perfci up)")]
     night = tonight.after(settings, planned, failed=failed)
-    table = f"\n{report.night_table(night)}\nTo look around: perfci dashboard"
+    again = f"This table again: perfci report --session {night.session}\nTo look around: perfci dashboard"
+    table = f"\n{report.night_table(night)}\n{again}"
     typer.echo(_json(report.night_json(night)) if as_json else table)
     raise typer.Exit(report.exit_code(night))
 
@@ -137,11 +140,15 @@ def results(
     from perfci import nightly, report
     from perfci.results import newest
 
-    found = [
-        row
-        for row in newest(nightly.opened(_settings(), read_only=True))
-        if (not suites or row.suite in suites) and hardware in ("", row.hardware)
-    ]
+    settings = _settings()
+    stored = newest(nightly.opened(settings, read_only=True))
+    # The database may have a suite that perfci.toml no longer has; a name that neither has is a slip.
+    for name in set(suites or ()) - {row.suite for row in stored}:
+        settings.suite(name)
+    known = sorted({row.hardware for row in stored})
+    if hardware and known and hardware not in known:
+        raise SettingsError(f"nothing was measured on {hardware!r}", next_step=f"known: {', '.join(known)}")
+    found = [row for row in stored if (not suites or row.suite in suites) and hardware in ("", row.hardware)]
     typer.echo(_json([report.fields(row) for row in found]) if as_json else report.results_table(found))
 
 

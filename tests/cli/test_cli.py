@@ -268,6 +268,16 @@ def test_alerts_and_results_of_an_empty_database_say_so(place: Place) -> None:
     assert json.loads(place.perfci("results", "--json").stdout) == []
 
 
+def test_results_of_a_suite_or_hardware_that_is_unknown_name_what_there_is(place: Place) -> None:
+    refused(place.perfci("results", "--suite", "toi"), "'toi'", "'toy'")
+    assert place.perfci("results", "--suite", "toy").stdout.startswith("Nothing is measured yet")
+    assert place.perfci("run", "--runs", "1").returncode == 0
+    place.perfci("ingest")
+    (row, _) = json.loads(place.perfci("results", "--suite", "toy", "--json").stdout)
+    refused(place.perfci("results", "--hardware", "h2000"), "'h2000'", row["hardware"])
+    assert "toy on" in place.perfci("results", "--hardware", row["hardware"]).stdout
+
+
 def test_a_reader_that_has_seen_enough_causes_no_complaint(place: Place) -> None:
     code = (
         "import subprocess, sys\n"
