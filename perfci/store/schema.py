@@ -1,14 +1,13 @@
-"""The schema's versions: bring a database to the newest, and say when it is not there."""
+"""The schema's versions: bring a database to the newest, and say when it is not there.
+
+alembic is imported where it is needed: the scheduler imports this module each time that it reads a DAG file.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from perfci import share
 from perfci.errors import StoreError
@@ -16,6 +15,9 @@ from perfci.store.engine import connect, reading, translate, where, writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
 # Any number that no other program on the same PostgreSQL server uses for its advisory locks.
 _UPGRADE_LOCK = 0x70657266_6369
@@ -26,6 +28,8 @@ def upgrade(url: str) -> None:
 
     Several at once are safe: the others wait and find nothing to do. Raises StoreError.
     """
+    from alembic import command  # noqa: PLC0415
+
     engine = connect(url, create=True)
     try:
         if engine.dialect.name == "sqlite":
@@ -54,12 +58,16 @@ def check(engine: sa.Engine) -> None:
 
 
 def _config() -> Config:
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(share.folder("migrations")).replace("%", "%%"))
     return config
 
 
 def _scripts() -> ScriptDirectory:
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
     return ScriptDirectory.from_config(_config())
 
 
@@ -72,6 +80,8 @@ def _known() -> Sequence[str]:
 
 
 def _version(connection: sa.Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+
     return MigrationContext.configure(connection).get_current_revision()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,3 +134,9 @@ def test_the_database_refuses_a_status_that_perfci_does_not_know(engine: sa.Engi
     writes.ingest(engine, an_artifact(), path="a")
     with pytest.raises(IntegrityError, match="ck_run_status"), writing(engine) as connection:
         connection.exec_driver_sql("UPDATE run SET status = 'fine'")
+
+
+def test_reading_a_dag_file_does_not_pay_for_migrations() -> None:
+    code = "import sys, perfci.measure, perfci.nightly; print('alembic' in sys.modules, 'sqlalchemy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
