@@ -75,6 +75,17 @@ def test_every_noun_of_the_model_is_in_the_glossary(repository: Path) -> None:
     assert {noun for noun in nouns if not re.search(rf"(?m)^\| \*\*{noun}\*\*|`{noun}`", glossary)} == set()
 
 
+def test_the_page_about_the_result_file_names_every_key_of_it(repository: Path) -> None:
+    page = (repository / "docs" / "artifact.md").read_text()
+    nouns = (
+        *(model.Run, model.Commit, model.Hardware, model.Node, model.Environment, model.Measurement, model.Workload),
+        *(model.Metric, model.Timing, model.Control, model.Telemetry),
+    )
+    keys = {field.name for noun in nouns for field in dataclasses.fields(noun)}
+    assert len(keys) > 50
+    assert {key for key in keys if f'"{key}": ' not in page} == set()
+
+
 @pytest.mark.parametrize("status", sorted(model.Status))
 def test_every_status_is_explained(repository: Path, status: model.Status) -> None:
     assert f"`{status}`" in (repository / "ARCHITECTURE.md").read_text()
