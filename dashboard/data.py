@@ -13,7 +13,6 @@ import sqlalchemy as sa
 import streamlit as st
 
 from dashboard import levels
-from dashboard import tonight as tonight_rows
 from dashboard.levels import Line
 from dashboard.tonight import Entry, Section, sections
 from perfci import changes, config, results
@@ -38,7 +37,7 @@ def tonight() -> tuple[Section, ...]:
 
 def alerts(*, open_only: bool) -> tuple[AlertRow, ...]:
     """Newest first; without those that more data took back."""
-    return tuple(row for row in _alerts(_url(), open_only) if tonight_rows.stands(row, open_only=open_only))
+    return tuple(row for row in _alerts(_url(), open_only) if changes.stands(row, recovered_too=not open_only))
 
 
 def all_series() -> tuple[SeriesRow, ...]:

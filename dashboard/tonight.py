@@ -12,7 +12,7 @@ from dashboard.levels import Level, Shown
 from perfci.changes import Standing
 from perfci.model import Origin, Status
 from perfci.report import gain
-from perfci.store.rows import AlertRow, SeriesRow
+from perfci.store.rows import SeriesRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,6 @@ class Section:
     def origins(self) -> tuple[tuple[Origin, datetime], ...]:
         """Every origin of these numbers, with its newest time."""
         return newest_by_origin([entry.level for entry in self.entries])
-
-
-def stands(row: AlertRow, *, open_only: bool) -> bool:
-    """The detector still sees the change; open_only: and later commits have not taken it back."""
-    recovered = open_only and row.evidence.get("recovered", False)
-    return bool(row.evidence.get("found", True)) and not recovered
 
 
 def newest_by_origin(levels: Sequence[Level]) -> tuple[tuple[Origin, datetime], ...]:

@@ -11,7 +11,7 @@ from perfci.config import Policy
 from perfci.model import ChangeKind, ChangePoint, Commit, Direction, change_kind
 from perfci.stats import changepoint
 from perfci.stats.changepoint import Level, Observation
-from perfci.store.rows import Point
+from perfci.store.rows import AlertRow, Point
 
 # How far a boundary may move as points are added and still be the same event.
 SAME_EVENT_COMMITS = 5
@@ -119,6 +119,12 @@ def same_event(change: Change, known: Commit, *, positions: Sequence[int]) -> bo
         return known.sha == change.commit.sha
     low, high = sorted((known.position, change.commit.position))
     return sum(low < position <= high for position in positions) <= SAME_EVENT_COMMITS
+
+
+def stands(alert: AlertRow, *, recovered_too: bool = False) -> bool:
+    """Detection still sees the change; recovered_too: also where later commits have taken it back."""
+    seen = bool(alert.evidence.get("found", True))
+    return seen and (recovered_too or not alert.evidence.get("recovered", False))
 
 
 def _era(point: Point) -> str:

@@ -155,14 +155,17 @@ def results(
 @app.command()
 def alerts(
     as_json: AsJson = False,
-    everything: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also closed ones and those that later data took back.")
+    ] = False,
 ) -> None:
     """Changes that ask for an answer by `perfci triage`."""
-    from perfci import nightly, report
+    from perfci import changes, nightly, report
     from perfci.artifact import plain
     from perfci.store import reads
 
-    found = reads.alerts(nightly.opened(_settings(), read_only=True), open_only=not everything)
+    stored = reads.alerts(nightly.opened(_settings(), read_only=True), open_only=not everything)
+    found = [alert for alert in stored if everything or changes.stands(alert)]
     typer.echo(_json([plain(alert) for alert in found]) if as_json else report.alerts_text(found))
 
 

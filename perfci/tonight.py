@@ -27,7 +27,7 @@ def night(
     """Sections by suite, hardware and commit; a row rests on all evidence of its commit. Raises StoreError."""
     touched = reads.session_points(engine, session)
     ids = {series.id for series, _ in touched}
-    alerts = tuple(a for a in reads.alerts(engine) if a.series_id in ids and _stands(a))
+    alerts = tuple(a for a in reads.alerts(engine) if a.series_id in ids and changes.stands(a))
     runs = _runs(engine, session, touched)
     histories = {series_id: reads.history(engine, series_id, off_branch=True) for series_id in ids}
     sections = []
@@ -83,10 +83,6 @@ def _runs(engine: Engine, session: str, touched: Sequence[tuple[SeriesRow, Point
     suites = [row.name for row in reads.suites(engine)]
     found = [run for suite in suites for run in reads.runs(engine, suite=suite, session=session)]
     return tuple(sorted(found, key=lambda r: (r.suite, r.hardware, r.commit.position or 0, r.commit.sha, r.index)))
-
-
-def _stands(alert: AlertRow) -> bool:
-    return bool(alert.evidence.get("found", True)) and not alert.evidence.get("recovered", False)
 
 
 def _failed(runs: Sequence[RunRow]) -> tuple[RunRow, ...]:

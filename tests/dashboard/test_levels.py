@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dashboard.levels import Shown, levels, options, segments
 from dashboard.marks import MarkKind, marks
 from dashboard.scales import draw, value
-from dashboard.tonight import stands
+from perfci.changes import stands
 from perfci.model import Environment, Status
 from perfci.results import result
 from tests.build import a_commit
@@ -125,7 +125,7 @@ def test_an_unknown_environment_is_named_by_its_fingerprint() -> None:
 
 
 def test_an_alert_that_more_data_took_back_asks_for_nobody() -> None:
-    assert stands(an_alert(1), open_only=True)
-    assert not stands(an_alert(1, found=False), open_only=False)
-    assert not stands(an_alert(1, recovered=True), open_only=True)
-    assert stands(an_alert(1, recovered=True), open_only=False)
+    assert stands(an_alert(1))
+    assert not stands(an_alert(1, found=False), recovered_too=True)
+    assert not stands(an_alert(1, recovered=True))
+    assert stands(an_alert(1, recovered=True), recovered_too=True)

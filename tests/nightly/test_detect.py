@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from datetime import timedelta
@@ -150,6 +151,8 @@ def test_an_alert_that_more_evidence_refutes_stays_on_record_and_is_no_longer_he
     (alert,) = reads.alerts(empty.engine)
     assert alert.evidence["found"] is False
     assert report.exit_code(night(empty.engine, "again", policy=POLICY)) == 0
+    shown = [json.loads(empty.perfci("alerts", "--json", *more).stdout) for more in ((), ("--all",))]
+    assert [len(alerts) for alerts in shown] == [0, 1]
 
 
 def test_a_new_driver_is_blamed_on_no_commit(empty: Place) -> None:
