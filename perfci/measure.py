@@ -21,12 +21,10 @@ from perfci import artifact, config
 from perfci.bench import probe, source, suite
 from perfci.config import Settings, Suite
 from perfci.errors import DeviceError, ServiceError, SettingsError
-from perfci.model import Commit, Origin, RunStatus, Status
+from perfci.model import UNMEASURED, Commit, Origin, RunStatus, Status
 
 Echo = Callable[[str], None]
 IGNORE = "*\n"
-# Could not measure, as opposed to: measured, and wrong.
-UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
 
 
 def build(config_path: str, job: Mapping[str, Any], *, echo: Echo = print) -> dict[str, Any]:

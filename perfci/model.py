@@ -26,6 +26,10 @@ class Status(StrEnum):
     MISSING = "missing"
 
 
+# Could not be measured, as opposed to: measured, and wrong.
+UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
+
+
 class RunStatus(StrEnum):
     """What became of a whole Run. Anything but `ok` explains the statuses of its measurements."""
 

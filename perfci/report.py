@@ -13,16 +13,13 @@ from itertools import groupby
 from typing import Any
 
 from perfci.artifact import plain
-from perfci.model import ChangeKind, Direction, Origin, RunStatus, Status
+from perfci.model import UNMEASURED, ChangeKind, Direction, Origin, RunStatus, Status
 from perfci.results import Result
 from perfci.store.rows import AlertRow, RunRow
 
 WIDTH = 100
 LOG_LINES = 12
 NARROWEST = 16  # characters of a name that still tell it from its neighbour
-
-# Could not measure, as opposed to: measured, and wrong.
-UNMEASURED = frozenset({Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING})
 
 
 @dataclass(frozen=True, slots=True)
