@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import select
 import shlex
 import signal
@@ -25,6 +26,8 @@ _TAIL_LINES = 60
 _TAIL_CHARACTERS = 12_000
 # How long the guardian may take to kill what is below it.
 _GRACE_S = 15.0
+# In the environment of everything that a command starts: its children are found by it where the guardian was killed.
+_MARK = "PERFCI_COMMAND"
 
 # What a command may know of the environment that perfci runs in. A list of what is allowed, since nobody can list
 # every name under which a token, a database or a cloud account is kept.
@@ -105,10 +108,11 @@ def run(
     progress: called about every second with the seconds so far and the last line of output.
     """
     started_at, start = datetime.now(UTC), time.monotonic()
+    mark = secrets.token_hex(8)
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, *command],
         cwd=folder,
-        env=dict(environment),
+        env={**environment, _MARK: mark},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -126,13 +130,14 @@ def run(
                 if now - told >= 1:
                     told = now
                     progress(now - start, output.last_line())
-            _stop(process)
+            _stop(process, mark)
             output.drain(process.stdout)
             tail = output.tail()
     finally:
-        _stop(process)
+        _stop(process, mark)
         process.stdout.close()
-    return Ended(process.returncode, timed_out, tail, started_at, datetime.now(UTC))
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return Ended(code, timed_out, tail, started_at, datetime.now(UTC))
 
 
 def _follow(process: subprocess.Popen[bytes], output: _Output) -> bool:
@@ -147,7 +152,7 @@ def _follow(process: subprocess.Popen[bytes], output: _Output) -> bool:
     return process.poll() is None
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], mark: str) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()  # the guardian kills everything below it when this pipe ends
@@ -156,6 +161,29 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.returncode < 0:  # the command killed its guardian, or stopped it
+        _kill_marked(f"{_MARK}={mark}".encode())
+
+
+def _kill_marked(entry: bytes) -> None:
+    until = time.monotonic() + _GRACE_S
+    while (left := [pid for pid in _processes() if entry in _environment(pid)]) and time.monotonic() < until:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """As the process was started with; a zombie has none."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or another user's
+        return []
 
 
 class _Output:

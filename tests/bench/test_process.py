@@ -109,6 +109,18 @@ def test_what_a_finished_command_left_running_is_ended(run: Runner, tmp_path: Pa
     assert gone(written(tmp_path / "pid"))
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_command_that_turns_on_its_guardian_is_ended_with_its_daemons(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_S", 1.0)
+    turn = f"\nimport signal\nos.kill(os.getppid(), {number})\ntime.sleep(600)"
+    ended = run.python(DAEMON + turn, str(tmp_path / "pid"), "0.5", timeout_s=3.0)
+    assert ended.code == 128 + signal.SIGKILL
+    assert ended.timed_out is (number == signal.SIGSTOP)
+    assert gone(written(tmp_path / "pid"))
+
+
 def test_a_command_that_ignores_signals_is_ended(run: Runner) -> None:
     program = "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\nprint('deaf', flush=True)\n"
     ended = run.python(program + "while True: time.sleep(1)", timeout_s=1.0)
