@@ -10,10 +10,12 @@ is the sha256 of its bytes.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import reprlib
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -103,11 +105,22 @@ def name_start(session: str, index: int) -> str:
 def read(path: Path) -> Artifact:
     """Raises ArtifactError for a file that is missing, too large, truncated, foreign or out of range."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = contents(path, limit=MAX_BYTES)
     except OSError as error:
         raise ArtifactError(f"{path}: {error.strerror}", next_step="name a readable result file") from error
     return decode(data, name=str(path))
+
+
+def contents(path: Path, *, limit: int) -> bytes:
+    """A file's bytes, `limit` and one of them at most. For files that hostile code may have put there.
+
+    Raises OSError, also for what is no regular file: a pipe would be waited for without an end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return stream.read(limit + 1)
 
 
 def decode(data: bytes, *, name: str) -> Artifact:

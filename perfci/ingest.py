@@ -6,9 +6,12 @@ same bytes twice changes nothing.
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from perfci.store import writes
 
 # A half-written file of a process that was killed; no writer takes an hour.
 STALE_S = 3600.0
+HALF_WRITTEN = ".writing-"
+_NAME_BYTES = 240
 
 
 def store_files(
@@ -35,19 +40,19 @@ def store_files(
     """
     told: dict[str, Any] = {"stored": 0, "known": 0, "sessions": [], "refused": []}
     for path in waiting(settings.incoming) if paths is None else paths:
-        ours = path.resolve().parent == settings.incoming.resolve()
-        if ours and not path.exists():
-            continue  # another ingest was quicker
+        ours = path.parent.resolve() == settings.incoming.resolve()
         try:
             body = artifact.read(path)
             kept = settings.artifacts / body.sha256[:2] / f"{body.sha256}{artifact.SUFFIX}"
             stored = writes.ingest(engine, body, path=str(kept.relative_to(settings.state)), origin=origin)
         except ArtifactError as error:
-            told["refused"].append(
-                {"file": _refuse(path, error, settings) if ours else str(path), "reason": str(error)}
-            )
+            there = os.path.lexists(path)
+            if paths is None and not there:
+                continue  # another ingest was quicker
+            aside = _refuse(path, error, settings) if ours and there else str(path)
+            told["refused"].append({"file": aside, "reason": str(error)})
             continue
-        _keep(path, kept, move=ours)
+        _keep(path, kept, settings, move=ours)
         told["stored" if stored.created else "known"] += 1
         told["sessions"] = sorted({*told["sessions"], body.run.session})
     return told
@@ -55,27 +60,42 @@ def store_files(
 
 def waiting(folder: Path) -> tuple[Path, ...]:
     """Results in the folder, by name; what a killed writer left half-written is removed."""
-    for half in folder.glob(".writing-*"):
-        if time.time() - half.stat().st_mtime > STALE_S:
-            half.unlink(missing_ok=True)
+    for half in folder.glob(f"{HALF_WRITTEN}*"):
+        with suppress(FileNotFoundError):  # its writer has finished
+            if time.time() - half.stat().st_mtime > STALE_S:
+                half.unlink()
     return tuple(sorted(path for path in folder.glob(f"*{artifact.SUFFIX}") if not path.name.startswith(".")))
 
 
-def _keep(path: Path, kept: Path, *, move: bool) -> None:
+def _keep(path: Path, kept: Path, settings: Settings, *, move: bool) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     if move:
-        shutil.move(path, kept)
+        _move(path, kept)
     elif not kept.exists():
-        # Whole or not at all: a copy that a full disk broke off must not pass for the file.
-        part = kept.with_name(f".writing-{kept.name}")
-        shutil.copyfile(path, part)
-        part.replace(kept)
+        # Whole or not at all: a copy that a full disk broke off must not pass for the file. A part of its own for each
+        # ingest that copies the same file, in the folder where a killed one's is removed.
+        handle, name = tempfile.mkstemp(dir=settings.incoming, prefix=HALF_WRITTEN)
+        os.close(handle)
+        part = Path(name)
+        try:
+            shutil.copyfile(path, part)
+            part.replace(kept)
+        except BaseException:
+            part.unlink()
+            raise
+
+
+def _move(path: Path, place: Path) -> None:
+    with suppress(FileNotFoundError):  # another ingest of the same file was quicker
+        shutil.move(path, place)
 
 
 def _refuse(path: Path, error: ArtifactError, settings: Settings) -> str:
     folder = settings.state / "refused"
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / path.name
-    shutil.move(path, aside)
-    aside.with_name(f"{path.name}.reason.txt").write_text(f"{error}\n", "utf-8")
+    _move(path, aside)
+    # A name has 255 bytes, and they need be no text.
+    start = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
+    aside.with_name(f"{start}.reason.txt").write_text(f"{error}\n", "utf-8", errors="backslashreplace")
     return str(aside)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from perfci import artifact
 from perfci.errors import ArtifactError
 from perfci.model import Clock, Measurement, Status, Timing, Workload
 
@@ -50,8 +51,7 @@ class Results:
 def read(path: Path) -> Results:
     """Raises ArtifactError for a file that is missing, too large, truncated or foreign."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = artifact.contents(path, limit=MAX_BYTES)
     except OSError as error:
         raise ArtifactError(f"{path}: {error.strerror}", next_step="name a readable pytest-benchmark file") from error
     return decode(data, name=str(path))
