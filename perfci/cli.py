@@ -219,7 +219,7 @@ def run(
     jobs = measure.jobs_by_hand(
         settings, suite, hardware=hardware, repository=repo, revs=revs or (), last=last, runs=runs
     )
-    paths = [path for job in jobs for path in measure.measure(_config(), job, out=out, echo=typer.echo)]
+    paths = [path for job in jobs for path in measure.measure(_config(), job, out=out, echo=_progress)]
     for line in paths:
         typer.echo(line)
     raise typer.Exit(measure.exit_code(map(Path, paths)))

@@ -117,6 +117,8 @@ def test_run_measures_a_bundle_without_a_database_and_ingest_takes_the_files_in(
     assert done.returncode == 0, done.stderr
     files = sorted((place.folder / "out").glob("*.perfci.json"))
     assert len(files) == 2
+    assert sorted(Path(line).name for line in done.stdout.splitlines()) == [file.name for file in files]
+    assert "process 1 of 1" in done.stderr
     assert not (place.state / "perfci.db").exists()
     stored = place.perfci("ingest", "--recorded", *(str(file) for file in files))
     assert json.loads(stored.stdout)["stored"] == 2
