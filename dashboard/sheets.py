@@ -36,7 +36,7 @@ def tonight(section: Section) -> Sheet:
                 "reason": entry.reason,
             }
         )
-    return _without_empty_reasons(rows)
+    return _without_empty(rows, "reason")
 
 
 def alerts(rows: Sequence[AlertRow], series: Mapping[int, SeriesRow]) -> Sheet:
@@ -83,7 +83,7 @@ def processes(found: Sequence[tuple[SeriesRow, Point]]) -> Sheet:
                 "reason": point.reason,
             }
         )
-    return _without_empty_reasons(rows)
+    return _without_empty(rows, "reason")
 
 
 def runs(rows: Sequence[RunRow]) -> Sheet:
@@ -96,11 +96,12 @@ def runs(rows: Sequence[RunRow]) -> Sheet:
             "node": row.node,
             "started": text.moment(row.started_at),
             "took": text.quantity((row.finished_at - row.started_at).total_seconds(), "s"),
+            "disturbed by": "; ".join(row.disturbed),
             "reason": row.reason,
         }
         for row in rows
     ]
-    return _without_empty_reasons(told)
+    return _without_empty(told, "disturbed by", "reason")
 
 
 def controls(rows: Sequence[Control]) -> Sheet:
@@ -138,7 +139,7 @@ def _against_history(change: float | None, commits: int, settled: bool) -> str:
     return told if settled else f"{told} (only {commits} commit{'' if commits == 1 else 's'} before)"
 
 
-def _without_empty_reasons(rows: Sheet) -> Sheet:
-    if any(row["reason"] for row in rows):
-        return rows
-    return [{name: cell for name, cell in row.items() if name != "reason"} for row in rows]
+def _without_empty(rows: Sheet, *columns: str) -> Sheet:
+    """Without those of `columns` that say nothing in any row."""
+    silent = {column for column in columns if not any(row[column] for row in rows)}
+    return [{name: cell for name, cell in row.items() if name not in silent} for row in rows]

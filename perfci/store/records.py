@@ -57,6 +57,7 @@ _RUN = (
     t.session.c.name.label("session"),
     t.run.c.index.label("number"),
     *(t.run.c.origin, t.run.c.status, t.run.c.reason, t.run.c.log_tail, t.run.c.started_at, t.run.c.finished_at),
+    t.run.c.telemetry,
 )
 
 
@@ -158,6 +159,7 @@ def run_row(record: Record) -> RunRow:
         log_tail=record.log_tail,
         started_at=record.started_at,
         finished_at=record.finished_at,
+        disturbed=(*record.telemetry["throttled"], *record.telemetry["others"]),
     )
 
 

@@ -52,6 +52,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
+    """disturbed: why the device was throttled while it measured, and who else used it."""
+
     id: int
     artifact_sha256: str
     suite: str
@@ -66,6 +68,7 @@ class RunRow:
     log_tail: str
     started_at: datetime
     finished_at: datetime
+    disturbed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from perfci.model import Origin, Run, RunStatus, Status
+from perfci.model import Origin, Run, RunStatus, Status, Telemetry
 from tests.build import ENVIRONMENT, H200, a_commit, a_measurement, a_run, a_workload
 from tests.dashboard.conftest import Home
 
@@ -192,6 +192,14 @@ def test_a_commit_in_the_url_opens_its_runs(home: Home) -> None:
     assert [row["session"] for row in cells(app, 1)] == ["night-2"] * 3
     assert cells(app, 2)[0] == {"control": "read bandwidth cache", "value": "40.00 GB/s", "working set": "1.049 MB"}
     assert "torch 2\\.13\\.0" in said(app)
+
+
+def test_what_disturbed_a_run_stands_beside_it(home: Home) -> None:
+    quiet, shared = night(1, processes=2)
+    seen = Telemetry(throttled=("sw_thermal_slowdown",), others=("python (7): 57 % of a core",))
+    home.store(quiet, dataclasses.replace(shared, telemetry=seen))
+    table = cells(healthy(home.open(SERIES, commit=a_commit(1).sha)), 1)
+    assert [row["disturbed by"] for row in table] == ["", "sw_thermal_slowdown; python (7): 57 % of a core"]
 
 
 def test_an_alert_leads_to_its_commit(home: Home) -> None:
