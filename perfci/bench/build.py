@@ -66,7 +66,6 @@ def prepared(inputs: Inputs, settings: Settings, *, echo: Echo) -> Iterator[Read
     """
     suite, mirror, sha = inputs.suite, inputs.mirror, inputs.sha
     ownership.prune(settings.worktrees)
-    paths = (*suite.paths, suite.environment) if suite.paths and suite.environment else suite.paths
     tree = mirror.tree(sha, suite.paths)
     if tree is None:
         missing = next(path for path in suite.paths if mirror.tree(sha, (path,)) is None)
@@ -80,7 +79,7 @@ def prepared(inputs: Inputs, settings: Settings, *, echo: Echo) -> Iterator[Read
     folder = ownership.claim(settings.worktrees, f"{suite.name}-{(recipe or sha)[:12]}")
     try:
         (folder / "pytest.ini").touch()
-        with worktree(mirror, sha, paths, folder / "source") as source:
+        with worktree(mirror, sha, suite.files, folder / "source") as source:
             ready = Ready(folder, source, interpreter)
             yield _built(inputs, ready, settings, recipe=recipe, echo=echo) if recipe else ready
     finally:
