@@ -48,15 +48,14 @@ class ProcessReport:
 def read(path: Path) -> ProcessReport:
     """Raises ArtifactError for a report that is absent, truncated or of another shape."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(artifact.MAX_BYTES + 1)
+        data = artifact.contents(path, limit=artifact.MAX_BYTES)
         if len(data) > artifact.MAX_BYTES:
             raise ValueError(f"it has more than {artifact.MAX_BYTES} bytes")
         body = json.loads(data.decode("utf-8"))
         return _report(body)
     except FileNotFoundError as error:
         raise ArtifactError("the process left no report", next_step="look at the log's end") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         problem = f"the process's report cannot be used: {type(error).__name__}: {line(str(error))}"
         raise ArtifactError(problem, next_step="look at the log's end") from error
 

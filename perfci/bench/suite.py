@@ -181,6 +181,8 @@ def _one(place: _Place, ready: Ready, index: int, *, number: int) -> Path:
     )
     found = outcome.judge(ended, folder / "report.json", folder / "results.json", expect=job.expect)
     echo(f"{name}: {_summary(found, ended)}")
+    if found.status is RunStatus.ERROR:
+        _blame(Failure(f"{job.suite.run} {ended.how()}", ended.tail), place.settings.state)
     tail = "" if found.status is RunStatus.OK else ended.tail
     return _write(place, index, found, python=ready.interpreter.python, started_at=ended.started_at, log_tail=tail)
 

@@ -10,6 +10,7 @@ import pytest
 
 from perfci import artifact
 from perfci.bench import suite
+from perfci.errors import SuiteError
 from perfci.model import Clock, Origin, RunStatus, Status
 from tests.bench.jobs import BENCHMARK, Subject, a_subject, rows
 
@@ -183,6 +184,22 @@ def test_a_report_that_is_not_perfcis_is_told(subject: Subject, report: str) -> 
     run = subject.run(sha, run=f"printf '{report}' > $PERFCI_REPORT; false", expect=(LOST,))[0]
     assert run.status is RunStatus.ERROR
     assert "the process's report cannot be used" in run.reason
+
+
+@pytest.mark.parametrize("make", ["mkfifo", "mkdir", "ln -s /dev/zero"])
+@pytest.mark.parametrize("which", ["$PERFCI_REPORT", '"${PYTEST_ADDOPTS##*--benchmark-json=}"'])
+def test_a_result_that_is_no_file_is_told_and_not_waited_for(subject: Subject, make: str, which: str) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    run = subject.run(sha, run=f"{make} {which}", expect=(LOST,))[0]
+    assert run.status is RunStatus.ERROR
+    assert rows(run)["lost"].status is Status.ERROR
+
+
+def test_a_full_disk_is_no_fault_of_the_commit(subject: Subject) -> None:
+    sha = subject.repository.commit({"a": "1"})
+    with pytest.raises(SuiteError, match="No space left on device"):
+        subject.run(sha, run="echo 'OSError: [Errno 28] No space left on device'; exit 1")
+    assert not subject.out.exists()
 
 
 def test_a_command_that_only_writes_results_is_believed_as_unverified(subject: Subject) -> None:
