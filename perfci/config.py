@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import shlex
 import tomllib
@@ -81,7 +82,8 @@ class HardwareRule:
             raise SettingsError(
                 f"hardware.{self.name}.launch = {self.launch!r}", next_step="write {cmd} once, where the command goes"
             )
-        if self.price_per_hour is not None and self.price_per_hour < 0:
+        _check_command(f"hardware.{self.name}.launch", self.launch)
+        if self.price_per_hour is not None and not 0 <= self.price_per_hour < math.inf:
             raise SettingsError(
                 f"hardware.{self.name}.price_per_hour = {self.price_per_hour}", next_step="use 0 or more"
             )
@@ -178,7 +180,7 @@ def load(path: Path) -> Settings:
         body = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}", next_step=f"name a readable {FILE_NAME}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: {error}", next_step="mend the file") from error
     _check_keys(str(path), body, {"suite", "hardware", "service", "policy"})
     return Settings(
@@ -215,6 +217,10 @@ def _build(cls: type[T], where: str, table: dict[str, Any], **fixed: str) -> T:
 
 
 def _converted(where: str, value: object, hint: Any) -> object:
+    for text in value if isinstance(value, list) else (value,):
+        # No path, branch or argument has one; a long command may have lines.
+        if isinstance(text, str) and any(c < " " and c not in "\n\t" for c in text):
+            raise SettingsError(f"{where} = {text!r} has a control character", next_step="write it without")
     if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return tuple(value)
     allowed = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
