@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from perfci import share
 from perfci.errors import StoreError
+from perfci.store import tables
 from perfci.store.engine import connect, reading, translate, where, writing
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def upgrade(url: str) -> None:
         with writing(engine) as connection:
             if engine.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-            _refuse_newer(_version(connection), engine)
+            version = _version(connection)
+            _refuse_newer(version, engine)
+            if version is None:
+                _refuse_foreign(connection, engine)
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -90,6 +94,14 @@ def _refuse_newer(version: str | None, engine: sa.Engine) -> None:
         raise StoreError(
             f"the schema of {where(engine.url)} is {version!r}, which this perfci does not know",
             next_step="update perfci, or name another database",
+        )
+
+
+def _refuse_foreign(connection: sa.Connection, engine: sa.Engine) -> None:
+    """Tables of these names that no upgrade made belong to another program."""
+    if theirs := sorted(tables.metadata.tables.keys() & sa.inspect(connection).get_table_names()):
+        raise StoreError(
+            f"{where(engine.url)} has a table {theirs[0]!r} that is not perfci's", next_step="name another database"
         )
 
 

@@ -127,6 +127,17 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
         schema.upgrade(f"sqlite:///{path}")
 
 
+def test_a_database_of_another_program_is_named_and_left_as_it_is(empty_database_url: str) -> None:
+    engine = connect(empty_database_url, create=True)
+    with writing(engine) as connection:
+        connection.execute(sa.text("CREATE TABLE run (theirs integer)"))
+    with told("'run'", "name another database"):
+        schema.upgrade(empty_database_url)
+    assert sa.inspect(engine).get_table_names() == ["run"]
+    assert [column["name"] for column in sa.inspect(engine).get_columns("run")] == ["theirs"]
+    engine.dispose()
+
+
 def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path}") as engine, told(f"{tmp_path} cannot be opened"):
         schema.check(engine)
