@@ -7,6 +7,7 @@ their owner alone. The metadata database holds nothing that perfci could not los
 from __future__ import annotations
 
 import base64
+import errno
 import importlib.util
 import json
 import os
@@ -30,6 +31,9 @@ USER = "admin"
 PARALLELISM = 4
 _MAX_LOG_BYTES = 10_000_000
 _MIGRATION_LIMIT_S = 300.0
+# Above the last line of a traceback there may be the one that says what happened.
+_LOG_LINES = 400
+_NO_ROOM = ("database or disk is full", os.strerror(errno.ENOSPC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,10 @@ def migrate(home: Home, tree: Tree) -> None:
         note.unlink(missing_ok=True)
         code = tree.run(home.program("db", "migrate"), limit_s=_MIGRATION_LIMIT_S)
         if code:
-            last = log_end(home.log("db"), lines=1) or f"code {code}"
+            said = log_end(home.log("db"), lines=_LOG_LINES)
+            if any(words in said for words in _NO_ROOM):
+                raise ServiceError(f"the disk of {home.folder} is full", next_step="free some space and try again")
+            last = said.rpartition("\n")[2] or f"code {code}"
             raise ServiceError(
                 f"Airflow's database cannot be made: {last}", next_step=f"delete {home.folder} and try again"
             )

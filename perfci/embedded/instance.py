@@ -13,7 +13,7 @@ from perfci.airflow import Airflow
 from perfci.config import Settings
 from perfci.embedded import home as homes
 from perfci.embedded import lock as locks
-from perfci.embedded import ports
+from perfci.embedded import ports, schedule
 from perfci.embedded.home import USER, Home
 from perfci.embedded.lock import Busy, Holder, Lock
 from perfci.errors import ServiceError
@@ -95,6 +95,7 @@ def start(
     settings: Settings, home: Home, tree: Tree, *, port: int, scheduled: bool, echo: Callable[[str], None]
 ) -> Iterator[Airflow]:
     """Raises ServiceError when a component ends or the DAG cannot be had."""
+    schedule.check(settings.service)
     homes.prepare(home, port=port, scheduled=scheduled, executor=settings.service.executor)
     if homes.needs_migration(home):
         echo("making Airflow's own database (first start)")

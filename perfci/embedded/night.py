@@ -16,6 +16,7 @@ from perfci.embedded import lock as locks
 from perfci.embedded.instance import DAG, Instance, running_or_own
 from perfci.embedded.lock import Lock
 from perfci.embedded.progress import Progress, name
+from perfci.embedded.standstill import Standstill
 from perfci.errors import ServiceError
 
 _LOG_LINES = 20
@@ -80,6 +81,7 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
     first_step_s: float | None = None
     tasks: tuple[TaskInstance, ...] = ()
     asked_at = changed_at = 0.0
+    standstill = Standstill(str(instance.home.log("scheduler")), asked_at=time.monotonic())
     while not run.finished:
         instance.check()
         if lock.orphaned():
@@ -88,8 +90,10 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
         if now - asked_at > (_QUICK_S if now - changed_at < 10 else _SLOW_S):
             run, tasks = airflow.dag_run(DAG, run.id), airflow.task_instances(DAG, run.id)
             asked_at = time.monotonic()
-            if progress.update(tasks):
+            if changed := progress.update(tasks):
                 changed_at = asked_at
+            if not instance.borrowed:  # in somebody else's Airflow the device may be at work for another run
+                standstill.check(tasks, changed=changed, at=asked_at)
         if first_step_s is None and any(task.state in ("running", "success", "failed") for task in tasks):
             first_step_s = time.monotonic() - began
         progress.listen(tasks)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from perfci import config
-from perfci.config import Settings
+from perfci.config import Service, Settings
 from perfci.embedded import home as homes
 from perfci.embedded.home import Home
+from perfci.embedded.schedule import check as check_schedule
 from perfci.errors import ServiceError
 
 SUITE = '[suite.x]\nrepo = "."\nrun = "pytest"\n'
@@ -102,6 +106,33 @@ def test_a_settings_file_of_another_name_is_handed_on(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PERFCI_CONFIG", str(tmp_path / "mine.toml"))
     home = homes.of(config.load(tmp_path / "mine.toml"))
     assert home.environment["PERFCI_CONFIG"] == str(tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize("schedule", ["every day", "", "99 2 * * *", "0 2 * *"])
+def test_a_schedule_that_is_none_is_named_before_anything_starts(schedule: str) -> None:
+    with pytest.raises(ServiceError, match=r"service\.schedule = ") as caught:
+        check_schedule(Service(schedule=schedule))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timezone", ["Mars/Base", "", "../etc/passwd", "/etc/localtime", "America"])
+def test_a_time_zone_that_is_none_is_named_before_anything_starts(timezone: str) -> None:
+    with pytest.raises(ServiceError, match=r"service\.timezone = "):
+        check_schedule(Service(timezone=timezone))
+
+
+@pytest.mark.airflow
+def test_a_schedule_that_airflow_takes_is_taken(tmp_path: Path) -> None:
+    schedules = ["0 2 * * *", "*/20 8-18 * * MON-FRI", "0 0 L * *", "0 0 * * 5#3"]
+    schedules += [f"@{often}" for often in ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")]
+    for schedule in schedules:
+        check_schedule(Service(schedule=schedule, timezone="Europe/Berlin"))
+    program = (
+        "import sys\nfrom airflow.timetables.trigger import CronTriggerTimetable\n"
+        "for words in sys.argv[1:]: CronTriggerTimetable(words, timezone='Europe/Berlin').validate()"
+    )
+    environment = os.environ | {"AIRFLOW_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program, *schedules], env=environment, check=True, timeout=120)
 
 
 def test_stale_process_files_are_removed(home: Home) -> None:
