@@ -20,19 +20,18 @@ import secrets
 import sys
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfci.bench import ledger as reporting
-from perfci.bench import probe, rules, telemetry
+from perfci.bench import rules
 from perfci.bench.case import Case, Measure
 from perfci.bench.faults import CaseError, ClockError, IncorrectOutput
-from perfci.bench.ledger import Device, Ledger
-from perfci.model import Control, Measurement, Status, Telemetry
+from perfci.bench.measured import MeasuredProcess
+from perfci.model import Measurement, Status
 
 _NOT_TIMED = "timing was switched off (--benchmark-disable)"
 
@@ -52,78 +51,7 @@ class Replay:
         return next(self._readings, 0.0)
 
 
-class Session:
-    """What one measured process has: its seed, its ledger, its watch over the device."""
-
-    def __init__(self, *, report: Path | None, seed: int) -> None:
-        self.report = report
-        self.seed = seed
-        self.ledger = Ledger()
-        self._recorder: telemetry.Recorder | None = None
-        self._rates: Any = None  # gate.Rates, which needs torch
-        self._device: Device | None = None
-
-    def start(self) -> None:
-        if self.report is not None:
-            self._recorder = telemetry.Recorder()
-            self._recorder.start()
-
-    def window(self) -> Any:
-        """Inside of it the device works for a measurement."""
-        return self._recorder.window() if self._recorder is not None else nullcontext()
-
-    def rates(self) -> Any:
-        if self._rates is None:
-            from perfci.bench import gate  # noqa: PLC0415  needs torch
-
-            self._rates = gate.Rates()
-        return self._rates
-
-    def save(self) -> None:
-        """What is known by now. Where that cannot be written, `finish` will say so."""
-        if self.report is None:
-            return
-        known = self._rates.measured.get(self._measured_on(), ()) if self._rates is not None else ()
-        seen = self._recorder.seen() if self._recorder is not None else Telemetry()
-        with suppress(OSError):
-            reporting.write(self.ledger.plain(replace(self.device, controls=known, telemetry=seen)), self.report)
-
-    def finish(self) -> None:
-        """Raises OSError when the report cannot be written."""
-        if self.report is None:
-            return
-        self.ledger.finished = True
-        controls = self._controls()
-        seen = self._recorder.stop() if self._recorder is not None else Telemetry()
-        reporting.write(self.ledger.plain(replace(self.device, controls=controls, telemetry=seen)), self.report)
-
-    @property
-    def device(self) -> Device:
-        if self._device is None:
-            self._device = Device(
-                hardware=probe.hardware(),
-                node=probe.node(),
-                environment=probe.environment(),
-                harness=rules.harness(),
-            )
-        return self._device
-
-    def _controls(self) -> tuple[Control, ...]:
-        """Of the device that names the hardware; none where the suite did not use torch."""
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return ()
-        rates = self.rates()
-        try:
-            return tuple(rates.of(self._measured_on()))
-        except RuntimeError:  # torch's own: an illegal access of a step leaves no usable device behind
-            return ()
-
-    def _measured_on(self) -> str:
-        return "cuda" if probe.gpu_present() and sys.modules["torch"].cuda.is_available() else "cpu"
-
-
-_SESSION = pytest.StashKey[Session]()
+_PROCESS = pytest.StashKey[MeasuredProcess]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -134,16 +62,16 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if report and not Path(report).parent.is_dir():
         raise pytest.UsageError(f"PERFCI_REPORT = {report}: there is no such folder; make it")
-    config.stash[_SESSION] = Session(report=Path(report) if report else None, seed=_seed())
+    config.stash[_PROCESS] = MeasuredProcess(report=Path(report) if report else None, seed=_seed())
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[_SESSION].start()
+    session.config.stash[_PROCESS].start()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Of the tests that measure: an ordinary test beside them has no number that could be missing."""
-    measured = session.config.stash[_SESSION]
+    measured = session.config.stash[_PROCESS]
     names = {item.nodeid: getattr(item, "fixturenames", ()) for item in session.items}
     measured.ledger.collected = [test for test, fixtures in names.items() if "benchmark" in fixtures]
     measured.ledger.measuring = [test for test, fixtures in names.items() if "measure" in fixtures]
@@ -154,7 +82,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, None]:
     outcome = yield
     report: pytest.CollectReport = outcome.get_result()
-    ledger = collector.config.stash[_SESSION].ledger
+    ledger = collector.config.stash[_PROCESS].ledger
     if report.failed:
         ledger.fail(report.nodeid, Status.ERROR, f"it could not be collected: {_collection_error(report.longreprtext)}")
     elif report.skipped:
@@ -165,7 +93,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     names = getattr(item, "fixturenames", ())
     plain = "benchmark" in names and "measure" not in names
-    with item.config.stash[_SESSION].window() if plain else nullcontext():
+    with item.config.stash[_PROCESS].window() if plain else nullcontext():
         yield
 
 
@@ -173,7 +101,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
-    ledger = item.config.stash[_SESSION].ledger
+    ledger = item.config.stash[_PROCESS].ledger
     if report.when == "setup":
         ledger.forget(item.nodeid)
     if report.failed:
@@ -183,14 +111,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     elif report.skipped:
         ledger.fail(item.nodeid, Status.UNSUPPORTED, _skip_reason(report))
     if report.when == "teardown" and ledger.holds(item.nodeid):  # what comes after a number may yet take it back
-        item.config.stash[_SESSION].save()
+        item.config.stash[_PROCESS].save()
 
 
 @pytest.hookimpl(
     hookwrapper=True, tryfirst=True
 )  # first: another plugin's end may fail, and this report must not be lost
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, None]:
-    measured = session.config.stash[_SESSION]
+    measured = session.config.stash[_PROCESS]
     try:
         measured.finish()
     except OSError as error:
@@ -211,18 +139,18 @@ def perfci_replay(request: pytest.FixtureRequest) -> Replay:
 @pytest.fixture
 def measure(request: pytest.FixtureRequest, perfci_replay: Replay, benchmark: Any) -> Iterator[Measure]:
     """Checks and times one case: see perfci.bench.case."""
-    session = request.config.stash[_SESSION]
+    process = request.config.stash[_PROCESS]
     test = request.node.nodeid
 
     def run(case: Case) -> None:
-        session.ledger.open(test, case)
-        session.save()
+        process.ledger.open(test, case)
+        process.save()
         if case.unsupported:
             pytest.skip(case.unsupported)
-        measurement = _measured(session, case, timed=benchmark.enabled)
+        measurement = _measured(process, case, timed=benchmark.enabled)
         if measurement.timing is not None:
             _hand_over(measurement, perfci_replay, benchmark)
-        session.ledger.close(test, measurement)
+        process.ledger.close(test, measurement)
 
     yield run
     # A case that is only checked, unsupported or wrong had nothing to hand over. Holds for this test alone: pytest
@@ -231,14 +159,14 @@ def measure(request: pytest.FixtureRequest, perfci_replay: Replay, benchmark: An
     _release()
 
 
-def _measured(session: Session, case: Case, *, timed: bool) -> Measurement:
+def _measured(process: MeasuredProcess, case: Case, *, timed: bool) -> Measurement:
     if case.check_only is not None:
         return _checked_only(case)
     from perfci.bench import gate  # noqa: PLC0415  needs torch
 
-    checked = gate.check(case, seed=session.seed)
+    checked = gate.check(case, seed=process.seed)
     if timed:
-        return gate.measure(checked, rates=session.rates(), window=session.window)
+        return gate.measure(checked, rates=process.rates(), window=process.window)
     return gate.not_timed(checked, reason=_NOT_TIMED)
 
 
