@@ -10,6 +10,7 @@ from dashboard.levels import Level, Shown
 from dashboard.scales import value
 from dashboard.tonight import Entry, Section
 from dashboard.traces import alert_gain
+from perfci.changes import Verdict
 from perfci.model import Control, Environment, Status
 from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
 
@@ -29,7 +30,7 @@ def tonight(section: Section) -> Sheet:
                 **_speed(entry, triple[0] if triple else None, counted=counted),
                 "spread": _spread(level) if triple else "–",
                 "of the ceiling": text.percent(level.ceiling_fraction) if triple else "–",
-                "against history": _against_history(entry.change, entry.standing.commits, entry.standing.settled),
+                "against history": _against_history(entry),
                 "processes": str(level.processes),
                 "commit": text.short(level.commit.sha),
                 "when": text.moment(level.newest_at),
@@ -132,11 +133,15 @@ def _spread(level: Level) -> str:
     return "one process" if level.spread is None else f"±{text.percent(level.spread, digits=2)}"
 
 
-def _against_history(change: float | None, commits: int, settled: bool) -> str:
-    if change is None:
+def _against_history(entry: Entry) -> str:
+    if entry.change is None:
         return "–"
-    told = text.percent(change, signed=True, digits=2)
-    return told if settled else f"{told} (only {commits} commit{'' if commits == 1 else 's'} before)"
+    return entry.standing.verdict.beside(text.percent(entry.change, signed=True, digits=2))
+
+
+def says_nothing(cell: str) -> bool:
+    """A change that is shown and must not be read as one."""
+    return cell.endswith((f", {Verdict.TOO_FEW}", f", {Verdict.WITHIN_SPREAD}"))
 
 
 def _without_empty(rows: Sheet, *columns: str) -> Sheet:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
+import pandas as pd
 import streamlit as st
 
-from dashboard import text
+from dashboard import palette, text
 from dashboard.sheets import Sheet
 from perfci.errors import PerfciError
 from perfci.model import Origin
@@ -34,8 +35,10 @@ def origins(found: Iterable[tuple[Origin, datetime]], *, hardware: str) -> None:
             st.markdown(f":{colour}-badge[{icon} {word}{made}]", width="content")
 
 
-def table(rows: Sheet, *, key: str) -> None:
-    st.dataframe(rows, hide_index=True, width="stretch", key=key)
+def table(rows: Sheet, *, key: str, dimmed: Callable[[str], bool] = lambda cell: False) -> None:
+    """dimmed: cells that must not catch the eye."""
+    styled = pd.DataFrame(rows).style.map(lambda cell: f"color: {palette.NEUTRAL}" if dimmed(cell) else "")
+    st.dataframe(styled, hide_index=True, width="stretch", key=key)
 
 
 def error(problem: PerfciError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 
 from perfci.config import Policy
@@ -13,6 +14,8 @@ from perfci.stats import changepoint
 from perfci.stats.changepoint import Level, Observation
 from perfci.store.rows import AlertRow, Point
 
+# Of the processes before a commit, the share at each end that is no measure of their spread: one bad night is none.
+_TRIMMED = 0.05
 # How far a boundary may move as points are added and still be the same event.
 SAME_EVENT_COMMITS = 5
 
@@ -38,17 +41,32 @@ class Change:
     recovered: bool
 
 
+class Verdict(StrEnum):
+    """How much one commit's difference from its past says; the values are the words that people read.
+
+    TOO_FEW: `find` would not speak yet. WITHIN_SPREAD: the level lies among the processes of the past, or the past's
+    median among the commit's own. BEYOND_SPREAD: neither; only `find`, with a second commit, makes a change of it.
+    """
+
+    TOO_FEW = "too few to judge"
+    WITHIN_SPREAD = "within spread"
+    BEYOND_SPREAD = "beyond spread"
+
+    def beside(self, change: str) -> str:
+        """The change with the words that keep it from being read as more than it is."""
+        return change if self is Verdict.BEYOND_SPREAD else f"{change}, {self}"
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A commit against the history before it, in the same environment and harness.
 
     ratio: its level over the median of the `commits` before it that lie on the last level. None with no history.
-    settled: there were enough commits for `find` to speak at all.
     """
 
     ratio: float | None
     commits: int
-    settled: bool
+    verdict: Verdict
 
 
 def observations(points: Sequence[Point]) -> tuple[Observation, ...]:
@@ -97,17 +115,22 @@ def standing(points: Sequence[Point], commit: Commit, *, policy: Policy) -> Stan
     """How a commit's newest measurement stands against its past; `points` as `reads.history` gives them."""
     own = [p for p in points if p.commit.sha == commit.sha and p.median is not None]
     if not own:
-        return Standing(None, 0, settled=False)
+        return Standing(None, 0, Verdict.TOO_FEW)
     era = _era(max(own, key=lambda p: (p.started_at, p.index)))
-    history = [lv for lv in changepoint.levels(observations(points)) if lv.era == era]
+    alike = [o for o in observations(points) if o.era == era]
+    history = changepoint.levels(alike)
     past = [lv for lv in history if commit.position is not None and lv.position < commit.position]
     level = next((lv for lv in history if lv.position == commit.position), None)
     if level is None or not past:
-        return Standing(None, len(past), settled=False)
+        return Standing(None, len(past), Verdict.TOO_FEW)
     stretch = _last_level(past, policy)
-    return Standing(
-        level.value / median(lv.value for lv in stretch), len(stretch), settled=len(past) >= policy.minimum_history
-    )
+    verdict = Verdict.TOO_FEW
+    if len(past) >= policy.minimum_history:
+        places = {lv.position for lv in stretch}
+        before = [o.value for o in alike if o.position in places]
+        within = _within_spread(level, [o.value for o in alike if o.position == level.position], before)
+        verdict = Verdict.WITHIN_SPREAD if within else Verdict.BEYOND_SPREAD
+    return Standing(level.value / median(lv.value for lv in stretch), len(stretch), verdict)
 
 
 def same_event(change: Change, known: Commit, *, positions: Sequence[int]) -> bool:
@@ -129,6 +152,18 @@ def stands(alert: AlertRow, *, recovered_too: bool = False) -> bool:
 
 def _era(point: Point) -> str:
     return f"{point.environment} {point.harness}"
+
+
+def _within_spread(level: Level, own: Sequence[float], before: Sequence[float]) -> bool:
+    """own, before: processes' medians at the commit and on the last level before it."""
+    usual = median(before)
+    ordered = sorted(before)
+    trimmed = int(_TRIMMED * len(ordered))
+    return (
+        abs(math.log(level.value / usual)) <= level.floor
+        or min(own) <= usual <= max(own)
+        or ordered[trimmed] <= level.value <= ordered[-1 - trimmed]
+    )
 
 
 def _last_level(past: Sequence[Level], policy: Policy) -> Sequence[Level]:

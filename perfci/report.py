@@ -13,13 +13,14 @@ from itertools import groupby
 from typing import Any
 
 from perfci.artifact import plain
+from perfci.changes import Verdict
 from perfci.model import UNMEASURED, ChangeKind, Direction, Origin, RunStatus, Status
 from perfci.results import Result
 from perfci.store.rows import AlertRow, RunRow
 
 WIDTH = 100
 LOG_LINES = 12
-NARROWEST = 16  # characters of a name that still tell it from its neighbour
+NARROWEST = 13  # characters of a name that still tell it from its neighbour
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,15 @@ class Row:
     """One series at one commit.
 
     spread: half the range of the processes' medians, as a share; None when unknown. gain: how much faster than the
-    `past` measured commits before it (0.01: 1 % more tokens/s); None without a past. settled: the past is long enough
-    to judge a change. reasons: of every process that has no time tonight, each once. alerts: numbers of open ones.
+    `past` measured commits before it (0.01: 1 % more tokens/s); None without a past. verdict: what that
+    says. reasons: of every process that has no time tonight, each once. alerts: numbers of open ones.
     """
 
     result: Result
     spread: float | None
     gain: float | None
     past: int
-    settled: bool
+    verdict: Verdict
     reasons: tuple[str, ...] = ()
     alerts: tuple[int, ...] = ()
 
@@ -97,7 +98,7 @@ def results_table(results: Sequence[Result]) -> str:
         return "Nothing is measured yet; `perfci nightly` does it."
     blocks = []
     for (suite, hardware), group in groupby(results, key=lambda row: (row.suite, row.hardware)):
-        rows = [Row(row, None, None, 0, settled=False) for row in group]
+        rows = [Row(row, None, None, 0, Verdict.TOO_FEW) for row in group]
         header = ("workload", "implementation", _speed_title(rows), "ceiling", "runs", "commit", "status")
         cells = [_result_cells(row.result) for row in rows]
         blocks.append("\n".join([f"{suite} on {hardware}", *_grid([header, *cells])]))
@@ -150,16 +151,16 @@ def _section(section: Section, alerts: Sequence[AlertRow]) -> str:
 
 def _legend(rows: Sequence[Row]) -> str:
     """Of the words that the table uses."""
+    judged = {row.verdict for row in rows if row.gain is not None}
     lines = {
         "spread: half the range of the processes' medians": any(row.spread is not None for row in rows),
         "ceiling: share of the speed that the bandwidth and arithmetic measured on this device allow": any(
             row.result.ceiling_fraction is not None for row in rows
         ),
         "change: in speed, + is faster; against the median of the commits before it on the same level and in the same "
-        "environment": any(row.gain is not None for row in rows),
-        "(of N): only N such commits, too few to tell a change from noise": any(
-            row.gain is not None and not row.settled for row in rows
-        ),
+        "environment": bool(judged),
+        f"{Verdict.TOO_FEW}: so few such commits do not tell a change from noise": Verdict.TOO_FEW in judged,
+        f"{Verdict.WITHIN_SPREAD}: processes of one side or the other differ as much": Verdict.WITHIN_SPREAD in judged,
         "first: no commit before it was measured in this environment": any(
             row.result.median_s is not None and row.gain is None for row in rows
         ),
@@ -215,8 +216,7 @@ def _change(row: Row) -> str:
         return ""
     if row.gain is None:
         return "first"
-    shown = percent(row.gain, sign=True)
-    return shown if row.settled else f"{shown} (of {row.past})"
+    return row.verdict.beside(percent(row.gain, sign=True))
 
 
 def _grid(table: Sequence[Sequence[str]]) -> list[str]:

@@ -110,7 +110,7 @@ def _row(
         spread=spread(alike),
         gain=None if past.ratio is None else gain(past.ratio, series.direction),
         past=past.commits,
-        settled=past.settled,
+        verdict=past.verdict,
         reasons=tuple(reasons),
         alerts=tuple(a.id for a in alerts if a.series_id == series.id),
     )

@@ -56,7 +56,7 @@ def show_section(section: Section, number: int) -> None:
     for point in picked["selection"]["points"]:
         sha, implementation = point["customdata"][:2]
         st.switch_page(SERIES, query_params=query | {"implementation": implementation, "commit": sha})
-    widgets.table(sheets.tonight(section), key=f"table-{number}")
+    widgets.table(sheets.tonight(section), key=f"table-{number}", dimmed=sheets.says_nothing)
     st.page_link(SERIES, label="History of these", icon=":material/show_chart:", query_params=query)
 
 

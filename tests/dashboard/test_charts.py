@@ -10,7 +10,7 @@ from dashboard import charts, palette
 from dashboard.levels import Shown, levels
 from dashboard.marks import marks
 from dashboard.tonight import Entry, sections
-from perfci.changes import Standing
+from perfci.changes import Standing, Verdict
 from perfci.model import Direction, Environment, Status
 from perfci.store.rows import Point, SeriesRow
 from tests.build import a_commit
@@ -23,7 +23,7 @@ def named(figure: go.Figure, name: str) -> Any:
 
 def an_entry(*points: Point, series: SeriesRow, status: Status = Status.OK, reason: str = "") -> Entry:
     (level,) = levels(points)
-    return Entry(series, level, status, reason, Standing(1.0, 10, settled=True))
+    return Entry(series, level, status, reason, Standing(1.0, 10, Verdict.WITHIN_SPREAD))
 
 
 def side_by_side(*entries: Entry) -> go.Figure:

@@ -46,6 +46,10 @@ def cells(app: AppTest, table: int = 0) -> list[dict[str, str]]:
     return app.dataframe[table].value.to_dict("records")  # type: ignore[no-any-return]
 
 
+def styles(app: AppTest, table: int = 0) -> str:
+    return str(app.dataframe[table].proto.arrow_data.styler.styles)
+
+
 def url(app: AppTest, key: str) -> list[str]:
     value = app.query_params.get(key, [])
     return [value] if isinstance(value, str) else list(value)
@@ -82,7 +86,7 @@ def test_tonight_shows_implementations_side_by_side_with_what_was_not_timed_by_n
     assert rows["torch-eager"]["spread"] == "±0.01 %"
     assert rows["torch-eager"]["processes"] == "3"
     assert rows["torch-eager"]["of the ceiling"] == "9.9 %"
-    assert rows["torch-eager"]["against history"] == "+0.00 %"
+    assert rows["torch-eager"]["against history"] == "+0.00 %, within spread"
     assert rows["torch-eager"]["commit"] == a_commit(11).sha[:9]
     assert rows["modular"]["status"] == "checked"
     assert rows["modular"]["tokens/s"] == "–"
@@ -110,10 +114,19 @@ def test_one_point_is_shown_without_a_change_and_without_a_spread(home: Home) ->
     assert charts(app) == 1
 
 
-def test_a_short_history_says_how_short_it_is(home: Home) -> None:
+def test_a_change_over_a_short_history_is_not_told_as_one(home: Home) -> None:
     home.store(*night(1), *night(2, faster=0.99))
     (row, *_) = cells(healthy(home.open()))
-    assert row["against history"] == "+1.01 % (only 1 commit before)"
+    assert row["against history"] == "+1.01 %, too few to judge"
+
+
+@pytest.mark.parametrize(("faster", "told", "dimmed"), [(1.05, "\u22124.76 %", 0), (1.0, "+0.00 %, within spread", 1)])
+def test_only_a_change_beyond_the_spread_catches_the_eye(home: Home, faster: float, told: str, dimmed: int) -> None:
+    for position in range(1, 12):
+        home.store(*night(position, faster=faster if position == 11 else 1.0))
+    app = healthy(home.open())
+    assert cells(app)[0]["against history"] == told
+    assert styles(app).count("color") == dimmed
 
 
 def test_failures_alone_are_shown_with_their_reasons(home: Home) -> None:

@@ -113,12 +113,14 @@ def test_a_commit_stands_against_the_median_of_the_last_level_in_its_own_environ
     points = history([2.0] * 12 + [1.0] * 12 + [1.1], noise=0.0001)
     standing = changes.standing(points, points[-1].commit, policy=POLICY)
     assert standing.ratio == pytest.approx(1.1, rel=0.001)
-    assert (standing.commits, standing.settled) == (12, True)
+    assert (standing.commits, standing.verdict) == (12, changes.Verdict.BEYOND_SPREAD)
 
 
 def test_a_first_commit_and_a_first_night_in_a_new_environment_have_no_past() -> None:
     points = history([1.0] * 12)
-    assert changes.standing(points, points[0].commit, policy=POLICY) == changes.Standing(None, 0, settled=False)
+    assert changes.standing(points, points[0].commit, policy=POLICY) == changes.Standing(
+        None, 0, changes.Verdict.TOO_FEW
+    )
     moved = [*points, a_point(13, 1.0, environment="e2")]
     assert changes.standing(moved, moved[-1].commit, policy=POLICY).ratio is None
 
@@ -127,7 +129,34 @@ def test_a_young_past_is_compared_with_and_marked_as_young() -> None:
     points = history([1.0, 1.0, 1.0, 1.2], noise=0.0001)
     standing = changes.standing(points, points[-1].commit, policy=POLICY)
     assert standing.ratio == pytest.approx(1.2, rel=0.001)
-    assert (standing.commits, standing.settled) == (3, False)
+    assert (standing.commits, standing.verdict) == (3, changes.Verdict.TOO_FEW)
+
+
+def verdict(*own: float, before: Sequence[Point]) -> changes.Verdict:
+    tonight = [a_point(31, value, index=index) for index, value in enumerate(own)]
+    return changes.standing([*before, *tonight], tonight[0].commit, policy=POLICY).verdict
+
+
+def test_a_change_among_the_processes_of_either_side_says_nothing() -> None:
+    noisy, calm = history([1.0] * 30, noise=0.2), history([1.0] * 30, noise=0.001)
+    assert verdict(1.25, before=noisy) is changes.Verdict.WITHIN_SPREAD
+    assert verdict(1.25, before=calm) is changes.Verdict.BEYOND_SPREAD
+    # Two processes slow, one as ever: the process decides, not the commit.
+    assert verdict(0.999, 1.25, 1.26, before=calm) is changes.Verdict.WITHIN_SPREAD
+    assert verdict(1.24, 1.25, 1.26, before=calm) is changes.Verdict.BEYOND_SPREAD
+    assert verdict(2.5, before=noisy) is changes.Verdict.BEYOND_SPREAD
+
+
+def test_one_bad_night_in_the_past_hides_no_change() -> None:
+    before = history([1.0] * 29 + [1.2], noise=0.0005)
+    assert verdict(1.05, 1.0501, 1.0502, before=before) is changes.Verdict.BEYOND_SPREAD
+
+
+def test_a_difference_below_the_clock_s_resolution_is_within_the_spread() -> None:
+    before = [a_point(position, 1e-6, resolution=1e-7) for position in range(1, 31)]
+    tonight = a_point(31, 1.09e-6, resolution=1e-7)
+    standing = changes.standing([*before, tonight], tonight.commit, policy=POLICY)
+    assert standing.verdict is changes.Verdict.WITHIN_SPREAD
 
 
 def test_later_commits_are_no_past() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfci.changes import Verdict
 from perfci.model import AlertState, ChangeKind, Direction, Origin, RunStatus, SeriesKey, Status
 from perfci.report import (
     WIDTH,
@@ -53,7 +54,7 @@ def a_result(implementation: str = "torch-graph", median_s: float | None = 0.001
 
 
 def a_row(found: Result | None = None, **more: object) -> Row:
-    return replace(Row(found or a_result(), spread=0.0008, gain=0.004, past=30, settled=True), **more)
+    return replace(Row(found or a_result(), spread=0.0008, gain=0.004, past=30, verdict=Verdict.BEYOND_SPREAD), **more)
 
 
 def a_section(*rows: Row, failed: tuple[RunRow, ...] = (), subject: str = "Fuse the norm into the matmul") -> Section:
@@ -101,12 +102,15 @@ def a_broken_run() -> RunRow:
 
 def failing(implementation: str, status: Status, reason: str) -> Row:
     found = a_result(implementation, None, status=status, verified=status is Status.CHECKED)
-    return a_row(found, spread=None, gain=None, past=0, settled=False, reasons=(reason,))
+    return a_row(found, spread=None, gain=None, past=0, verdict=Verdict.TOO_FEW, reasons=(reason,))
 
 
 INTERPRETER = "Triton's interpreter on a CPU: values are right, a time would say nothing about a GPU"
 NIGHTS = {
-    "an-ordinary-night": Night("night-1", (a_section(a_row(), a_row(a_result("megakernel", 0.00081))),)),
+    "an-ordinary-night": Night(
+        "night-1",
+        (a_section(a_row(), a_row(a_result("megakernel", 0.00081), gain=-0.0003, verdict=Verdict.WITHIN_SPREAD)),),
+    ),
     "a-regression": Night(
         "night-1",
         (a_section(a_row(), a_row(a_result("modular", 0.002), gain=-0.0494, alerts=(3,))),),
@@ -116,8 +120,8 @@ NIGHTS = {
         "night-1",
         (
             a_section(
-                a_row(a_result("torch-eager", 0.0123), gain=None, past=0, settled=False),
-                a_row(a_result("torch-compile", 0.0101), gain=-0.012, past=3, settled=False, spread=None),
+                a_row(a_result("torch-eager", 0.0123), gain=None, past=0, verdict=Verdict.TOO_FEW),
+                a_row(a_result("torch-compile", 0.0101), gain=-0.012, past=3, verdict=Verdict.TOO_FEW, spread=None),
                 failing("modular", Status.CHECKED, INTERPRETER),
                 failing("modular-graph", Status.CHECKED, INTERPRETER),
                 failing("torch-graph", Status.UNSUPPORTED, "there is no CUDA device"),
