@@ -41,7 +41,8 @@ _ALLOWED = re.compile(
 _NETWORK = re.compile("(https?|no|all)_proxy|(requests|curl)_ca_bundle|PIP_.*", re.IGNORECASE)
 _SECRET = re.compile(r"://[^/@\s]+@|TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY", re.IGNORECASE)
 
-_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\^_])")
+# Colours, cursor movements and window titles.
+ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\^_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ class _Output:
 def _lines(data: bytes) -> list[str]:
     """As a terminal would show them: no escapes, and of what a carriage return overwrote the last alone."""
     lines = []
-    for raw in _ESCAPE.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n").split("\n"):
+    for raw in ESCAPE.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n").split("\n"):
         shown = raw.rstrip("\r").rpartition("\r")[2]
         line = "".join(c for c in shown if c.isprintable() or c == "\t").rstrip()
         if line:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perfci import artifact
+from perfci.bench import process
 from perfci.errors import ArtifactError
 from perfci.model import Control, Environment, Hardware, Measurement, Node, Status, Telemetry, Timing, Workload
 from perfci.readers.pytest_benchmark import stored_name
@@ -22,6 +24,8 @@ Pair = tuple[str, str]  # workload, implementation
 # The limits of the result file, which is refused whole beyond them.
 _LINE, _PARAGRAPH, _EXTRAS = 500, 20_000, 200
 _LARGEST = 1e30
+# Controls but for tab and new line, and what turns the direction of writing.
+_UNPRINTED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,9 @@ def line(text: str, limit: int = _LINE) -> str:
 
 
 def paragraph(text: str, limit: int = _PARAGRAPH) -> str:
-    """At most `limit` characters, lines kept; what a file in UTF-8 cannot hold is replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")[:limit]
+    """At most `limit` characters, lines kept; without colours, and what would move a terminal's cursor is replaced."""
+    plain = process.ESCAPE.sub("", text.replace("\r\n", "\n")).encode("utf-8", "replace").decode("utf-8")
+    return _UNPRINTED.sub("\N{REPLACEMENT CHARACTER}", plain)[:limit]
 
 
 def _report(body: dict[str, Any]) -> ProcessReport:

@@ -143,7 +143,7 @@ _line = st.text(
     max_size=20,
 )
 _name = _line.filter(bool)
-_text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
+_text = st.lists(_line, max_size=3).map("\n\t".join)
 _count = st.integers(0, 2**62)
 _sha = st.text("0123456789abcdef", min_size=40, max_size=40)
 _moment = st.integers(0, 2**50).map(

@@ -338,3 +338,14 @@ def test_text_of_one_line_is_taken_as_it_is(text: str) -> None:
         run = artifact.decode(changed(path, text), name="x").run
         names = (run.suite, run.measurements[0].workload.name, run.measurements[0].implementation)
         assert text in (*names, run.hardware.name, run.commit.subject)
+
+
+@pytest.mark.parametrize("path", [f"{FIRST}/reason", "run/reason", "run/log_tail"])
+@pytest.mark.parametrize("text", ["\x1b[2J", "\r", "\b", "\x7f", "\x9b31m", "\u202e", "\u2028", "\0"])
+def test_text_of_several_lines_moves_no_cursor(path: str, text: str) -> None:
+    assert path in refusal(changed(path, f"before {text} after"))
+
+
+@pytest.mark.parametrize("path", [f"{FIRST}/reason", "run/reason", "run/log_tail"])
+def test_text_of_several_lines_has_lines_and_tabs(path: str) -> None:
+    artifact.decode(changed(path, "one\n\ttwo <b>\N{PILE OF POO}\n"), name="x")

@@ -195,6 +195,17 @@ def test_a_result_that_is_no_file_is_told_and_not_waited_for(subject: Subject, m
     assert rows(run)["lost"].status is Status.ERROR
 
 
+def test_what_a_reason_holds_can_be_shown_on_a_terminal(subject: Subject) -> None:
+    said = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m\x9b31m \u202eback\x00\r\nnext\tline\x7f"
+    test = f"def test_it(benchmark):\n    benchmark(list)\n    raise ValueError({said!r})\n"
+    sha = subject.repository.commit({"test_it.py": test})
+    (path,) = suite.run(subject.job(sha, run="pytest test_it.py"), subject.settings, out=subject.out, echo=print)
+    found = rows(artifact.read(path).run)["test_it.py::test_it"]
+    assert found.status is Status.ERROR
+    assert found.reason.startswith("ValueError: red\ufffd31m \ufffdback")
+    assert all(c.isprintable() or c in "\n\t" for c in found.reason)
+
+
 def test_a_full_disk_is_no_fault_of_the_commit(subject: Subject) -> None:
     sha = subject.repository.commit({"a": "1"})
     with pytest.raises(SuiteError, match="No space left on device"):
