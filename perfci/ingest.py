@@ -44,7 +44,8 @@ def store_files(
         try:
             body = artifact.read(path)
             kept = settings.artifacts / body.sha256[:2] / f"{body.sha256}{artifact.SUFFIX}"
-            stored = writes.ingest(engine, body, path=str(kept.relative_to(settings.state)), origin=origin)
+            stored_at = str(kept.relative_to(settings.state))
+            stored = writes.ingest(engine, body, path=stored_at, name=str(path), origin=origin)
         except ArtifactError as error:
             there = os.path.lexists(path)
             if paths is None and not there:

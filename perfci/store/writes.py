@@ -29,27 +29,31 @@ from perfci.store.rows import Ingested, NewAlert
 Row = dict[str, Any]
 
 
-def ingest(engine: sa.Engine, artifact: Artifact, *, path: str, origin: Origin | None = None) -> Ingested:
+def ingest(
+    engine: sa.Engine, artifact: Artifact, *, path: str, name: str = "", origin: Origin | None = None
+) -> Ingested:
     """Store a checked result file. The same bytes a second time change nothing.
 
-    path: where the file is kept, from the state folder. origin: RECORDED for results that were measured elsewhere and
-    delivered.
+    path: where the file is kept, from the state folder. name: what messages call it, by default its path. origin:
+    RECORDED for results that were measured elsewhere and delivered.
     Raises ArtifactError for a file that contradicts what is stored: generated numbers for a suite of real ones or the
-    reverse, another unit or direction for a known series. Raises StoreError.
+    reverse, another unit or direction for a known series, times of another device under the name of a known hardware.
+    Raises StoreError.
     """
-    run = dataclasses.replace(artifact.run, origin=_origin(artifact.run.origin, origin, path))
+    name = name or path
+    run = dataclasses.replace(artifact.run, origin=_origin(artifact.run.origin, origin, name))
     with writing(engine) as connection:
         if (known := _run_id(connection, artifact.sha256)) is not None:
             return Ingested(known, created=False)
-        suite_id = _suite(connection, run.suite, synthetic=run.origin is Origin.SYNTHETIC, path=path)
-        row = _run_row(connection, run, suite_id)
+        suite_id = _suite(connection, run.suite, synthetic=run.origin is Origin.SYNTHETIC, path=name)
+        row = _run_row(connection, run, suite_id, path=name)
         identity = {"artifact_sha256": artifact.sha256, "path": path}
         run_id = connection.scalar(_insert(connection, tables.run).values(identity | row).returning(tables.run.c.id))
         if run_id is None:
             # Another process stored the same bytes since we looked.
             return Ingested(_found(_run_id(connection, artifact.sha256)), created=False)
         _controls(connection, run, run_id)
-        _measurements(connection, run, run_id, series_ids=_series(connection, run, row, path=path))
+        _measurements(connection, run, run_id, series_ids=_series(connection, run, row, path=name))
         return Ingested(run_id, created=True)
 
 
@@ -196,13 +200,38 @@ def _suite_of_any_origin(connection: sa.Connection, name: str) -> int:
     return _id_of(connection, tables.suite, {"name": name}, {"synthetic": False})
 
 
-def _run_row(connection: sa.Connection, run: Run, suite_id: int) -> Row:
-    hardware = dataclasses.asdict(run.hardware)
-    name = {"name": hardware.pop("name")}
+def _hardware(connection: sa.Connection, run: Run, *, path: str) -> int:
+    """A class of device has one history: times of another device under its name are refused.
+
+    A run without times may not know its device (its build failed before a `launch` reached it): it says nothing then.
+    """
+    facts = dataclasses.asdict(run.hardware)
+    name = facts.pop("name")
+    hardware_id = _id_of(connection, tables.hardware, {"name": name}, facts)
+    if not any(measurement.timing for measurement in run.measurements):
+        return hardware_id
+    h, of_hardware = tables.hardware.c, tables.run.c.hardware_id == hardware_id
+    told = (run.hardware.model, run.hardware.count, run.hardware.partition)
+    # By position: `count` of a row is a method.
+    stored = tuple(connection.execute(sa.select(h.model, h.count, h.partition).where(h.id == hardware_id)).one())
+    if stored == told:
+        return hardware_id
+    timed = sa.select(tables.run.c.id).join(tables.measurement).where(of_hardware, tables.measurement.c.n > 0)
+    if connection.scalar(timed.limit(1)) is None:
+        connection.execute(sa.update(tables.hardware).where(h.id == hardware_id).values(facts))
+        return hardware_id
+    theirs, ours = (f"{count} x {model} {partition}".rstrip() for model, count, partition in (told, stored))
+    raise ArtifactError(
+        f"{path} is of {theirs}, the hardware {name!r} is {ours}",
+        next_step="nothing of it was stored; give the device a [hardware.NAME] of its own and measure again",
+    )
+
+
+def _run_row(connection: sa.Connection, run: Run, suite_id: int, *, path: str) -> Row:
     environment = {"fingerprint": fingerprint(run.environment)}
     return {
         "suite_id": suite_id,
-        "hardware_id": _id_of(connection, tables.hardware, name, hardware),
+        "hardware_id": _hardware(connection, run, path=path),
         "node_id": _id_of(connection, tables.node, dataclasses.asdict(run.node)),
         "environment_id": _id_of(connection, tables.environment, environment, dataclasses.asdict(run.environment)),
         "session_id": _id_of(connection, tables.session, {"name": run.session}),

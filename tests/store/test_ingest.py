@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -83,7 +84,7 @@ def test_what_a_run_says_is_read_back_as_it_was_written(engine: sa.Engine) -> No
         status=RunStatus.TIMEOUT,
         telemetry=Telemetry(sm_clock_hz=(1.2e9, 1.98e9), throttled=("sw_power_cap",), others=(html,)),
         reason=html,
-        log_tail=f"\x1b[31m{html}\t\n\r\n",
+        log_tail=f"{html}\t\n\n",
     )
     stored = ingest(engine, run)
     [row] = reads.runs(engine, suite=html)
@@ -175,6 +176,31 @@ def test_a_series_never_changes_its_unit_or_direction(engine: sa.Engine, metric:
     with pytest.raises(ArtifactError, match=r"decode/tiny / torch-eager / latency is in .* but its series is in 's'"):
         ingest(engine, a_run([a_measurement("new"), a_measurement(metric=metric)], index=1, session="b"))
     assert reads.counts(engine) == before
+
+
+@pytest.mark.parametrize("fact", [{"model": "NVIDIA H200 NVL"}, {"count": 8}, {"partition": "1g.18gb"}])
+def test_times_of_another_device_under_the_same_name_are_refused(engine: sa.Engine, fact: dict[str, Any]) -> None:
+    ingest(engine, a_run(hardware=H200))
+    before = reads.counts(engine)
+    with pytest.raises(ArtifactError, match=r"^a.perfci.json is of .* the hardware 'h200' is 1 x NVIDIA H200; "):
+        ingest(engine, a_run(hardware=dataclasses.replace(H200, **fact), index=1, session="another"))
+    assert reads.counts(engine) == before
+    assert reads.hardware(engine) == (H200,)
+
+
+def test_another_power_cap_is_no_other_device(engine: sa.Engine) -> None:
+    ingest(engine, a_run(hardware=H200))
+    assert ingest(engine, a_run(hardware=dataclasses.replace(H200, power_cap_w=600.0), index=1)).created
+
+
+def test_a_run_without_times_says_nothing_of_the_device(engine: sa.Engine) -> None:
+    """A build that failed on the near side of a `launch` knows the device by the settings alone."""
+    unknown = a_run([], hardware=dataclasses.replace(H200, model="H200"), status=RunStatus.BUILD_FAILED)
+    ingest(engine, unknown)
+    ingest(engine, a_run(hardware=H200, index=1))
+    assert reads.hardware(engine) == (H200,)
+    assert ingest(engine, dataclasses.replace(unknown, index=2)).created
+    assert reads.hardware(engine) == (H200,)
 
 
 def test_two_metrics_of_one_implementation_are_two_series(engine: sa.Engine) -> None:
