@@ -17,6 +17,7 @@ from perfci.embedded.instance import DAG, Instance, running_or_own
 from perfci.embedded.lock import Lock
 from perfci.embedded.progress import Progress, name
 from perfci.embedded.standstill import Standstill
+from perfci.embedded.terminal import Terminal
 from perfci.errors import ServiceError
 
 _LOG_LINES = 20
@@ -77,6 +78,7 @@ def run_nightly(settings: Settings, *, conf: Mapping[str, object], echo: Callabl
 
 def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str], None], began: float) -> NightOutcome:
     airflow = instance.airflow
+    terminal = Terminal()
     progress = Progress(instance.home.logs, run.id, DAG, tell, dull=_DULL)
     first_step_s: float | None = None
     tasks: tuple[TaskInstance, ...] = ()
@@ -84,7 +86,7 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
     standstill = Standstill(str(instance.home.log("scheduler")), asked_at=time.monotonic())
     while not run.finished:
         instance.check()
-        if lock.orphaned():
+        if lock.orphaned() or terminal.gone:
             raise KeyboardInterrupt
         now = time.monotonic()
         if now - asked_at > (_QUICK_S if now - changed_at < 10 else _SLOW_S):

@@ -18,6 +18,7 @@ from perfci.embedded.environment import inherited
 from perfci.embedded.home import USER
 from perfci.embedded.lock import this_process
 from perfci.embedded.night import sigterm_interrupts
+from perfci.embedded.terminal import Terminal
 from perfci.errors import ServiceError
 from perfci.supervisor import Program, Tree
 
@@ -25,10 +26,10 @@ _DASHBOARD_LIMIT_S = 60.0
 
 
 def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[str], None]) -> None:
-    """Blocks until Ctrl-C or SIGTERM, or until the `make` that started it is killed.
+    """Blocks until Ctrl-C or SIGTERM, or until its terminal or the `make` that started it is gone.
 
     Raises ServiceError when a port is taken or a part of it ends by itself."""
-    this = this_process(instance.UP)
+    this, terminal = this_process(instance.UP), Terminal()
     with sigterm_interrupts(), ExitStack() as stack:
         try:
             port = ports.wanted(settings.service.dashboard_port, setting="service.dashboard_port") if dashboard else 0
@@ -46,12 +47,13 @@ def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[st
             if not trees:
                 raise ServiceError("neither Airflow nor the dashboard is asked for", next_step="ask for one of them")
             echo("Ctrl-C stops everything")
-            while this.present:
+            while this.present and not terminal.gone:
                 trees[0].check()
                 time.sleep(0.5)
         except KeyboardInterrupt:
             pass
-        echo("stopping")
+        if not terminal.gone:
+            echo("stopping")
 
 
 def _dashboard_tree(settings: Settings) -> Tree:
