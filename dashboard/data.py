@@ -35,6 +35,11 @@ def tonight() -> tuple[Section, ...]:
     return _tonight(_url())
 
 
+def newest_runs() -> tuple[RunRow, ...]:
+    """Of the newest commit of each suite and hardware, measured or not."""
+    return _newest_runs(_url())
+
+
 def alerts(*, open_only: bool) -> tuple[AlertRow, ...]:
     """Newest first; without those that more data took back."""
     return tuple(row for row in _alerts(_url(), open_only) if changes.stands(row, recovered_too=not open_only))
@@ -59,6 +64,11 @@ def environments() -> Mapping[str, Environment]:
 
 def runs(suite: str, hardware: str, sha: str) -> tuple[RunRow, ...]:
     return _runs(_url(), suite, hardware, sha)
+
+
+def broken_runs(suite: str, hardware: str) -> tuple[RunRow, ...]:
+    """At all commits."""
+    return _broken_runs(_url(), suite, hardware)
 
 
 def controls(run_id: int) -> tuple[Control, ...]:
@@ -119,6 +129,16 @@ def _environments(url: str) -> dict[str, Environment]:
 @st.cache_data(ttl=_KEPT, show_spinner=False)
 def _runs(url: str, suite: str, hardware: str, sha: str) -> tuple[RunRow, ...]:
     return reads.runs(_engine(url), suite=suite, hardware=hardware, sha=sha)
+
+
+@st.cache_data(ttl=_KEPT, show_spinner=False)
+def _newest_runs(url: str) -> tuple[RunRow, ...]:
+    return reads.newest_runs(_engine(url))
+
+
+@st.cache_data(ttl=_KEPT, show_spinner=False)
+def _broken_runs(url: str, suite: str, hardware: str) -> tuple[RunRow, ...]:
+    return reads.runs(_engine(url), suite=suite, hardware=hardware, broken_only=True)
 
 
 @st.cache_data(ttl=_KEPT, show_spinner=False)

@@ -16,12 +16,17 @@ def commit(chosen: Commit, lines: Sequence[Line]) -> None:
     st.subheader(text.as_markdown(text.commit(chosen)))
     key = lines[0].series.key
     found = [(line.series, point) for line in lines for point in data.points(line.series, chosen.sha)]
-    widgets.table(sheets.processes(found), key="processes")
+    if found:
+        widgets.table(sheets.processes(found), key="processes")
+    else:
+        st.info("Nothing of this was measured at this commit; its runs tell why.")
     known = data.environments()
     for fingerprint in dict.fromkeys(point.environment for _, point in found):
         st.caption(text.as_markdown(f"Environment: {sheets.environment(known.get(fingerprint), fingerprint)}"))
     runs = data.runs(key.suite, key.hardware, chosen.sha)
-    with st.expander(f"{len(runs)} run{'' if len(runs) == 1 else 's'} and the controls of the newest"):
+    with st.expander(
+        f"{len(runs)} run{'' if len(runs) == 1 else 's'} and the controls of the newest", expanded=not found
+    ):
         widgets.table(sheets.runs(runs), key="runs")
         widgets.table(sheets.controls(data.controls(runs[-1].id) if runs else ()), key="controls")
         for run in runs:

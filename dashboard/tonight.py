@@ -9,10 +9,13 @@ from itertools import groupby
 
 from dashboard import palette
 from dashboard.levels import Level, Shown
+from perfci import results
 from perfci.changes import Standing
-from perfci.model import Origin, Status
+from perfci.model import UNMEASURED, Origin, Status
 from perfci.report import gain
-from perfci.store.rows import SeriesRow
+from perfci.store.rows import RunRow, SeriesRow
+
+_WRONG = UNMEASURED | {Status.INCORRECT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,41 @@ class Section:
         return newest_by_origin([entry.level for entry in self.entries])
 
 
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What went wrong at the newest commits. entries: the worst status first. runs: broken as a whole, one a reason."""
+
+    entries: tuple[Entry, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.runs)
+
+    @property
+    def incorrect(self) -> bool:
+        return any(entry.status is Status.INCORRECT for entry in self.entries)
+
+
+def wrong(sections: Sequence[Section], runs: Sequence[RunRow]) -> Wrong:
+    """runs: of the newest commit of each suite and hardware; a later session mends what went wrong in an earlier one.
+
+    A series that the newest measured commit of its suite no longer has is no news: how it ended is told in its row.
+    """
+    entries = [entry for section in sections for entry in section.entries]
+    newest: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        newest[_suite(entry)] = max(entry.level.commit.position or 0, newest.get(_suite(entry), 0))
+    failed = [e for e in entries if e.status in _WRONG and (e.level.commit.position or 0) == newest[_suite(e)]]
+    by_place: dict[tuple[str, str], list[RunRow]] = {}
+    for run in sorted(runs, key=lambda r: (r.suite, r.hardware, r.started_at)):
+        by_place.setdefault((run.suite, run.hardware), []).append(run)
+    last = [[run for run in each if run.session == each[-1].session] for each in by_place.values()]
+    return Wrong(
+        tuple(sorted(failed, key=lambda e: results.SEVERITY.index(e.status))),
+        tuple(run for each in last for run in results.broken(each)),
+    )
+
+
 def newest_by_origin(levels: Sequence[Level]) -> tuple[tuple[Origin, datetime], ...]:
     newest: dict[Origin, datetime] = {}
     for level in levels:
@@ -75,6 +113,10 @@ def sections(entries: Sequence[Entry]) -> tuple[Section, ...]:
     """By hardware, suite and workload; what was generated comes last."""
     ordered = sorted(entries, key=lambda e: (*_place(e), palette.order(e.name)))
     return tuple(Section(*place[1:], tuple(group)) for place, group in groupby(ordered, key=_place))
+
+
+def _suite(entry: Entry) -> tuple[str, str]:
+    return entry.series.key.suite, entry.series.key.hardware
 
 
 def _place(entry: Entry) -> tuple[bool, str, str, str]:

@@ -18,7 +18,7 @@ NOTHING_YET = (
     "of another one and a synthetic year."
 )
 _ORIGIN = {
-    Origin.MEASURED: ("measured here", "green", ":material/speed:"),
+    Origin.MEASURED: ("measured here", "violet", ":material/speed:"),
     Origin.RECORDED: ("recorded", "blue", ":material/history:"),
     Origin.SYNTHETIC: ("synthetic", "orange", ":material/science:"),
 }

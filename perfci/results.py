@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 from sqlalchemy import Engine
 
-from perfci.model import Origin, Status, tokens_per_second
+from perfci.model import Origin, RunStatus, Status, tokens_per_second
 from perfci.stats.ceiling import ceiling_fraction
 from perfci.store import reads
-from perfci.store.rows import Point, SeriesRow
+from perfci.store.rows import Point, RunRow, SeriesRow
 
 # Worst first. One process that fails says more than two that do not.
 SEVERITY = (
@@ -89,6 +90,12 @@ def comparable(points: Sequence[Point]) -> tuple[Point, ...]:
 
 def worst(statuses: Sequence[Status]) -> Status:
     return min(statuses, key=SEVERITY.index)
+
+
+def broken(runs: Sequence[RunRow]) -> tuple[RunRow, ...]:
+    """Of one commit's runs those that broke as a whole, one for each reason."""
+    found = sorted((r for r in runs if r.status is not RunStatus.OK), key=lambda r: (r.status, r.reason, r.index))
+    return tuple(next(group) for _, group in groupby(found, key=lambda r: (r.status, r.reason)))
 
 
 def spread(points: Sequence[Point]) -> float | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Engine
 
 from perfci import changes
 from perfci.config import Policy, Settings
-from perfci.model import RunStatus, Status
+from perfci.errors import StoreError
+from perfci.model import Status
 from perfci.nightly import opened
 from perfci.report import Night, Row, Section, gain
-from perfci.results import comparable, result, spread
+from perfci.results import broken, comparable, result, spread
 from perfci.store import reads
 from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
 
@@ -46,7 +46,7 @@ def night(
                 rows=tuple(
                     _row(s, histories[s.id], sha, session=session, policy=policy, alerts=alerts) for s in series
                 ),
-                failed=_failed(of_commit),
+                failed=broken(of_commit),
             )
         )
     return Night(session, tuple(sections), alerts, tuple(notes), tuple(problems))
@@ -68,6 +68,14 @@ def after(settings: Settings, planned: Mapping[str, Any], *, failed: Sequence[tu
     return night(engine, planned["session"], policy=settings.policy, notes=planned.get("notes", ()), problems=problems)
 
 
+def newest(settings: Settings) -> str:
+    """Name of the night that began last. Raises StoreError where there is none."""
+    session = reads.newest_session(opened(settings, read_only=True))
+    if session is None:
+        raise StoreError("no night is in the database yet", next_step="perfci nightly makes one")
+    return session
+
+
 def _processes(count: int) -> str:
     return f"{count} process{'es' if count != 1 else ''}"
 
@@ -83,12 +91,6 @@ def _runs(engine: Engine, session: str, touched: Sequence[tuple[SeriesRow, Point
     suites = [row.name for row in reads.suites(engine)]
     found = [run for suite in suites for run in reads.runs(engine, suite=suite, session=session)]
     return tuple(sorted(found, key=lambda r: (r.suite, r.hardware, r.commit.position or 0, r.commit.sha, r.index)))
-
-
-def _failed(runs: Sequence[RunRow]) -> tuple[RunRow, ...]:
-    """Runs that broke as a whole, one for each reason."""
-    broken = sorted((r for r in runs if r.status is not RunStatus.OK), key=lambda r: (r.status, r.reason, r.index))
-    return tuple(next(group) for _, group in groupby(broken, key=lambda r: (r.status, r.reason)))
 
 
 def _row(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import charts, data, selection, sheets, text, traces, widgets
-from dashboard.tonight import Section
+from dashboard import charts, data, selection, sheets, text, tonight, traces, widgets, wording
+from dashboard.tonight import Section, Wrong
 from perfci.store.rows import AlertRow, SeriesRow
 
 SERIES = "views/series.py"
@@ -15,10 +15,21 @@ _MOST_LINKS = 10
 def main() -> None:
     st.title("Tonight")
     sections = data.tonight()
+    wrong = tonight.wrong(sections, data.newest_runs())
+    if wrong:
+        show_wrong(wrong, {(section.suite, section.hardware) for section in sections})
     if not sections:
         st.info(widgets.NOTHING_YET)
         return
-    show_alerts(data.alerts(open_only=True), {row.id: row for row in data.all_series()})
+    alerts = data.alerts(open_only=True)
+    if alerts:
+        show_alerts(alerts, {row.id: row for row in data.all_series()})
+    elif wrong:
+        st.caption("No open alerts.")
+    else:
+        newest = max(entry.level.newest_at for section in sections for entry in section.entries)
+        told = f"No open alerts, and nothing went wrong. Newest result: {text.moment(newest)}."
+        st.success(told, icon=":material/check:")
     with st.columns([1, 2])[0]:
         hardware = selection.one("Hardware", ["all", *dict.fromkeys(s.hardware for s in sections)], key="hardware")
     for number, section in enumerate(sections):
@@ -26,10 +37,21 @@ def main() -> None:
             show_section(section, number)
 
 
+def show_wrong(wrong: Wrong, with_series: set[tuple[str, str]]) -> None:
+    """with_series: suites and hardware that the page of series can show."""
+    box = st.error if wrong.incorrect else st.warning
+    box(wording.wrong(wrong), icon=":material/error:")
+    for run in wrong.runs:
+        name = text.as_markdown(f"{run.suite} {text.short(run.commit.sha)} on {run.hardware}")
+        if run.log_tail:
+            with st.expander(f"{name}: end of the log"):
+                st.code(run.log_tail, language=None)
+        if (run.suite, run.hardware) in with_series:
+            query = {"suite": run.suite, "hardware": run.hardware, "commit": run.commit.sha}
+            st.page_link(SERIES, label=f"{name}: its runs", icon=":material/show_chart:", query_params=query)
+
+
 def show_alerts(rows: tuple[AlertRow, ...], series: dict[int, SeriesRow]) -> None:
-    if not rows:
-        st.success("No open alerts.", icon=":material/check:")
-        return
     st.subheader(f"{len(rows)} open alert{'' if len(rows) == 1 else 's'}")
     for row in rows[:_MOST_LINKS]:
         change, _, _ = traces.alert_gain(row, series[row.series_id].direction)

@@ -26,7 +26,11 @@ def main() -> None:
         names = [s.key.implementation for s in found]
         picked = selection.some("Implementations", names, key="implementation", default=names)
     lines = [data.line(series) for series in found if series.key.implementation in picked]
-    newest_first = sorted((lv.commit for li in lines for lv in li.levels), key=lambda c: -(c.position or 0))
+    measured = [level.commit for line in lines for level in line.levels]
+    # A commit of which nothing could be measured has runs, and is nowhere on the chart.
+    key = found[0].key
+    broken = [run.commit for run in data.broken_runs(key.suite, key.hardware) if run.commit.position is not None]
+    newest_first = sorted([*measured, *broken], key=lambda c: -(c.position or 0))
     commits = {commit.sha: commit for commit in newest_first}
     named = {Shown.TOKENS: "tokens/s", Shown.METRIC: found[0].key.metric, Shown.CHANGE: "change, %"}
     with top[3]:

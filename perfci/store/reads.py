@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from perfci.errors import StoreError
-from perfci.model import AlertState, Control, Environment, Hardware, Node, RunStatus, Status
+from perfci.model import AlertState, Control, Environment, Hardware, Node, Origin, RunStatus, Status
 from perfci.store import records
 from perfci.store import tables as t
 from perfci.store.engine import reading
@@ -122,9 +122,15 @@ def samples(engine: sa.Engine, series_id: int, run_id: int) -> tuple[float, ...]
 
 
 def runs(
-    engine: sa.Engine, *, suite: str, hardware: str | None = None, sha: str | None = None, session: str | None = None
+    engine: sa.Engine,
+    *,
+    suite: str,
+    hardware: str | None = None,
+    sha: str | None = None,
+    session: str | None = None,
+    broken_only: bool = False,
 ) -> tuple[RunRow, ...]:
-    """In the order in which they were started."""
+    """In the order in which they were started. broken_only: those whose own status is not ok."""
     wanted = records.select_runs().where(t.suite.c.name == suite)
     if hardware is not None:
         wanted = wanted.where(t.hardware.c.name == hardware)
@@ -132,9 +138,29 @@ def runs(
         wanted = wanted.where(t.commit.c.sha == sha)
     if session is not None:
         wanted = wanted.where(t.session.c.name == session)
+    if broken_only:
+        wanted = wanted.where(t.run.c.status != RunStatus.OK)
     with reading(engine) as connection:
-        found = connection.execute(wanted.order_by(t.run.c.started_at, t.run.c.index, t.run.c.id))
-        return tuple(records.run_row(record) for record in found)
+        return _runs_in_order(connection, wanted)
+
+
+def newest_runs(engine: sa.Engine) -> tuple[RunRow, ...]:
+    """All runs of the newest commit of each suite and hardware, also of one without any measurement."""
+    with reading(engine) as connection:
+        ids = _ids_at_newest_commits(connection)
+        parts = [
+            _runs_in_order(connection, records.select_runs().where(t.run.c.id.in_(p))) for p in records.in_parts(ids)
+        ]
+        return tuple(run for part in parts for run in part)
+
+
+def newest_session(engine: sa.Engine) -> str | None:
+    """Of the run that was started last and not made by a generator; None where there is none."""
+    named = sa.select(t.session.c.name).join_from(t.run, t.session, t.session.c.id == t.run.c.session_id)
+    newest = named.where(t.run.c.origin != Origin.SYNTHETIC).order_by(t.run.c.started_at.desc(), t.run.c.id.desc())
+    with reading(engine) as connection:
+        name: str | None = connection.scalar(newest.limit(1))
+        return name
 
 
 def controls(engine: sa.Engine, run_id: int) -> tuple[Control, ...]:
@@ -215,19 +241,28 @@ _NEWEST_FIRST = (t.commit.c.position.desc(), t.run.c.started_at.desc(), t.run.c.
 
 def _points_of_newest_commits(connection: sa.Connection) -> Iterator[Point]:
     """Of each suite and hardware, what its newest commit has. Walks over runs, which are few, not over measurements."""
+    run_ids = _ids_at_newest_commits(connection, sa.exists().where(t.measurement.c.run_id == t.run.c.id))
+    for part in records.in_parts(run_ids):
+        yield from _points_in_order(connection, t.measurement.c.run_id.in_(part))
+
+
+def _ids_at_newest_commits(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> Sequence[int]:
+    """Runs that meet the conditions, of each suite and hardware those at the newest commit that has one."""
     newest = sa.func.first_value(t.run.c.commit_id).over(
         partition_by=(t.run.c.suite_id, t.run.c.hardware_id), order_by=_NEWEST_FIRST
     )
     ranked = (
         sa.select(t.run.c.id, t.run.c.commit_id, newest.label("newest"))
         .join_from(t.run, t.commit, t.commit.c.id == t.run.c.commit_id)
-        .where(t.commit.c.position.is_not(None))
-        .where(sa.exists().where(t.measurement.c.run_id == t.run.c.id))
+        .where(t.commit.c.position.is_not(None), *conditions)
         .subquery()
     )
-    run_ids = connection.scalars(sa.select(ranked.c.id).where(ranked.c.commit_id == ranked.c.newest)).all()
-    for part in records.in_parts(run_ids):
-        yield from _points_in_order(connection, t.measurement.c.run_id.in_(part))
+    return connection.scalars(sa.select(ranked.c.id).where(ranked.c.commit_id == ranked.c.newest)).all()
+
+
+def _runs_in_order(connection: sa.Connection, wanted: sa.Select[Any]) -> tuple[RunRow, ...]:
+    found = connection.execute(wanted.order_by(t.run.c.started_at, t.run.c.index, t.run.c.id))
+    return tuple(records.run_row(record) for record in found)
 
 
 def _points_of_older_series(connection: sa.Connection, series_ids: Sequence[int]) -> Iterator[Point]:

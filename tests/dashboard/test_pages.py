@@ -38,7 +38,17 @@ def night(position: int, *, processes: int = 3, faster: float = 1.0, **more: obj
 
 def said(app: AppTest) -> str:
     """All text on the page but that of tables and charts."""
-    kinds = (app.title, app.subheader, app.markdown, app.caption, app.info, app.success, app.error, app.text)
+    kinds = (
+        app.title,
+        app.subheader,
+        app.markdown,
+        app.caption,
+        app.info,
+        app.success,
+        app.warning,
+        app.error,
+        app.text,
+    )
     return "\n".join(element.value for kind in kinds for element in kind)
 
 
@@ -61,8 +71,16 @@ def charts(app: AppTest) -> int:
 
 def healthy(app: AppTest) -> AppTest:
     assert [e.value for e in app.exception] == []
-    assert [e.value for e in app.error] == []
+    assert [e.value for e in app.error if "Next:" in e.value] == []
     return app
+
+
+def plain(markdown: str) -> str:
+    return markdown.replace("\\", "").replace("\u2060", "")
+
+
+def green(app: AppTest) -> bool:
+    return bool(app.success)
 
 
 @pytest.mark.parametrize("page", ["", SERIES])
@@ -92,7 +110,8 @@ def test_tonight_shows_implementations_side_by_side_with_what_was_not_timed_by_n
     assert rows["modular"]["tokens/s"] == "–"
     assert rows["modular"]["reason"] == "Triton's interpreter on a CPU"
     assert rows["modular-graph"]["status"] == "unsupported"
-    assert "No open alerts" in said(app)
+    assert "No open alerts, and nothing went wrong. Newest result: 2026-12-01" in said(app)
+    assert green(app)
     assert "measured here" in said(app)
 
 
@@ -136,6 +155,9 @@ def test_failures_alone_are_shown_with_their_reasons(home: Home) -> None:
     app = healthy(home.open())
     assert cells(app)[0]["status"] == "build_failed"
     assert cells(app)[0]["reason"] == "exit code 1"
+    assert not green(app)
+    assert [plain(e.value).splitlines()[0] for e in app.warning] == ["**Went wrong: 1 build_failed, 1 broken run**"]
+    assert [block.value for block in app.code] == ["ptxas: no such option <b>"]
     app = healthy(home.open(SERIES, commit=run.commit.sha))
     assert charts(app) == 1
     assert "Nothing was timed yet" in said(app)
@@ -146,8 +168,48 @@ def test_an_incorrect_process_takes_the_speed_from_the_row(home: Home) -> None:
     good, bad = night(1, processes=2)
     wrong = a_measurement("torch-eager", status=Status.INCORRECT, reason="logits are off by 0.3")
     home.store(good, a_run([wrong, *bad.measurements[1:]], commit=bad.commit, session=bad.session, index=1))
-    row = next(row for row in cells(healthy(home.open())) if row["implementation"] == "torch-eager")
+    app = healthy(home.open())
+    row = next(row for row in cells(app) if row["implementation"] == "torch-eager")
     assert (row["status"], row["tokens/s"], row["reason"]) == ("incorrect", "–", "logits are off by 0.3")
+    assert not green(app)
+    assert "incorrect: torch-eager" in plain(app.error[0].value)
+
+
+def a_broken_build(position: int, **more: object) -> Run:
+    facts = {"status": RunStatus.BUILD_FAILED, "reason": "'make' ended with exit code 2", "log_tail": "ptxas fatal"}
+    return a_run([], commit=a_commit(position, subject="Break it"), session=f"night-{position}", **facts, **more)  # type: ignore[arg-type]
+
+
+def test_a_suite_whose_first_build_fails_is_told_before_it_has_any_series(home: Home) -> None:
+    home.store(a_broken_build(1))
+    app = healthy(home.open())
+    assert not green(app)
+    (told,) = (plain(e.value) for e in app.warning)
+    assert (
+        f"build_failed: kernels {a_commit(1).sha[:9]} “Break it” on cpu-test-2c: 'make' ended with exit code 2" in told
+    )
+    assert [block.value for block in app.code] == ["ptxas fatal"]
+    assert not app.get("page_link")
+
+
+def test_a_commit_of_which_nothing_was_measured_is_told_and_has_its_runs_on_the_page_of_its_series(home: Home) -> None:
+    home.store(*night(1), a_broken_build(2))
+    app = healthy(home.open())
+    assert not green(app)
+    assert "No open alerts." in [e.value for e in app.caption]
+    link = next(e.proto for e in app.get("page_link") if "commit=" in e.proto.query_string)
+    assert f"commit={a_commit(2).sha}" in link.query_string
+    app = healthy(home.open(SERIES, commit=a_commit(2).sha))
+    assert app.subheader[0].value.startswith(a_commit(2).sha[:9])
+    assert "Nothing of this was measured at this commit" in said(app)
+    assert cells(app)[0]["status"] == "build_failed"
+    assert [block.value for block in app.code] == ["ptxas fatal"]
+    assert app.expander[0].proto.expanded
+
+
+def test_a_build_that_a_later_commit_mended_is_no_news(home: Home) -> None:
+    home.store(a_broken_build(1), *night(2))
+    assert green(healthy(home.open()))
 
 
 def test_unverified_results_are_marked(home: Home) -> None:

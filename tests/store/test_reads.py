@@ -31,6 +31,8 @@ def test_an_empty_database_answers_every_question_with_nothing(engine: sa.Engine
     assert reads.latest(engine) == reads.session_points(engine, "x") == reads.history(engine, 1) == ()
     assert reads.runs(engine, suite="x") == reads.controls(engine, 1) == reads.samples(engine, 1, 1) == ()
     assert reads.alerts(engine) == reads.expected(engine, "x", "y", before=None) == ()
+    assert reads.newest_runs(engine) == ()
+    assert reads.newest_session(engine) is None
     assert reads.environments(engine) == {}
     assert reads.measured(engine, "x", "y") == frozenset()
     assert set(reads.counts(engine).values()) == {0}
@@ -129,6 +131,35 @@ def test_runs_can_be_asked_for_by_commit_hardware_and_session(engine: sa.Engine)
     assert asked(session="night-2") == 1
     assert asked(sha=a_sha(1), hardware=CPU.name, session="night-1") == 2
     assert [run.index for run in reads.runs(engine, suite="kernels", session="night-1", sha=a_sha(1))] == [0, 0, 1]
+
+
+def test_the_newest_runs_are_those_of_each_suite_s_newest_commit_also_without_any_measurement(
+    engine: sa.Engine,
+) -> None:
+    broken = {"status": RunStatus.BUILD_FAILED, "reason": "make ended with exit code 2"}
+    ingest(engine, a_night(1, "a"), a_run([], commit=a_commit(2), session="night-2", **broken))
+    ingest(engine, a_night(1, "a", hardware=H200), a_night(1, "a", hardware=H200, index=1))
+    ingest(engine, a_night(None, "a"), a_run([], commit=a_commit(5), suite="first", **broken))
+    told = {(run.suite, run.hardware, run.commit.position, run.index) for run in reads.newest_runs(engine)}
+    assert told == {
+        ("kernels", CPU.name, 2, 0),
+        ("kernels", "h200", 1, 0),
+        ("kernels", "h200", 1, 1),
+        ("first", CPU.name, 5, 0),
+    }
+    (found,) = reads.runs(engine, suite="kernels", broken_only=True)
+    assert (found.commit.position, found.reason) == (2, "make ended with exit code 2")
+    (points,) = (points for series, points in reads.latest(engine) if series.key.hardware == CPU.name)
+    assert [point.commit.position for point in points] == [1]
+
+
+def test_the_newest_session_is_that_of_the_last_run_which_nobody_made_up(engine: sa.Engine) -> None:
+    later = [EPOCH + timedelta(days=days) for days in range(4)]
+    ingest(engine, a_night(9, "a", session="evening", started_at=later[1]))
+    ingest(engine, a_night(1, "a", session="night", started_at=later[2]))
+    ingest(engine, a_night(2, "a", session="noon", started_at=later[0]))
+    ingest(engine, a_night(1, "a", suite="s", session="year", origin=Origin.SYNTHETIC, started_at=later[3]))
+    assert reads.newest_session(engine) == "night"
 
 
 def test_a_commit_is_measured_unless_all_that_is_known_is_an_error(engine: sa.Engine) -> None:
