@@ -283,12 +283,16 @@ def detect(
 
 
 @app.command()
-def report(session: Session, as_json: AsJson = False) -> None:
+def report(
+    session: Annotated[str, typer.Option(metavar="NAME", help="The night's name. Default: the newest.")] = "",
+    as_json: AsJson = False,
+) -> None:
     """The table of a night that was stored earlier."""
     from perfci import report as words
     from perfci import tonight
 
-    night = tonight.after(_settings(), {"session": session})
+    settings = _settings()
+    night = tonight.after(settings, {"session": session or tonight.newest(settings)})
     typer.echo(_json(words.night_json(night)) if as_json else words.night_table(night), nl=as_json)
     raise typer.Exit(words.exit_code(night))
 

@@ -90,6 +90,7 @@ def test_the_steps_by_hand_make_a_night(place: Place) -> None:
     told = place.perfci("report", "--session", "by-hand")
     assert told.returncode == 0
     assert "ok, unverified" in told.stdout
+    assert place.perfci("report").stdout == told.stdout  # the newest
     (first, second) = json.loads(place.perfci("results", "--json").stdout)
     assert first["n_runs"] == second["n_runs"] == 1
     body = json.loads(place.perfci("report", "--session", "by-hand", "--json").stdout)
