@@ -58,10 +58,10 @@ def newest(engine: Engine) -> tuple[Result, ...]:
 def result(series: SeriesRow, points: Sequence[Point]) -> Result:
     """`points`: what was found for one series at one commit; at least one. The newest session's environment rules:
     processes of another one are no evidence beside it. So does its status, since a later night may repair an
-    earlier one's timeout."""
+    earlier one's timeout. An incorrect output stays: the same code gave it, and a race is right most of the time."""
     alike = comparable(points)
     last = alike[-1]
-    status = worst([p.status for p in alike if p.session == last.session])
+    status = worst([p.status for p in alike if p.session == last.session or p.status is Status.INCORRECT])
     timed = [p for p in alike if p.median is not None and status is Status.OK]
     level = median(p.median for p in timed if p.median is not None) if timed else None
     fractions = [f for p in timed if (f := ceiling_fraction(p.floor, p.median)) is not None]

@@ -24,7 +24,8 @@ _CLASS = re.compile(r"^[\w.]*Error: ")
 def night(
     engine: Engine, session: str, *, policy: Policy, notes: Sequence[str] = (), problems: Sequence[str] = ()
 ) -> Night:
-    """Sections by suite, hardware and commit; a row rests on all evidence of its commit. Raises StoreError."""
+    """Sections by suite, hardware and commit; a row rests on all evidence of its commit up to this session, so that
+    the report of an earlier night stays what it was. Raises StoreError."""
     touched = reads.session_points(engine, session)
     ids = {series.id for series, _ in touched}
     alerts = tuple(a for a in reads.alerts(engine) if a.series_id in ids and changes.stands(a))
@@ -102,11 +103,13 @@ def _row(
     policy: Policy,
     alerts: Sequence[AlertRow],
 ) -> Row:
-    own = [p for p in history if p.commit.sha == sha]
+    of_commit = [p for p in history if p.commit.sha == sha]
+    tonight = [p for p in of_commit if p.session == session]
+    own = [p for p in of_commit if p.started_at <= max(p.started_at for p in tonight)]
     alike = comparable(own)
     past = changes.standing(history, own[0].commit, policy=policy)
-    tonight = [p for p in own if p.session == session]
-    reasons = dict.fromkeys(p.reason for p in tonight if p.status is not Status.OK and p.reason)
+    telling = [p for p in own if p.session == session or p.status is Status.INCORRECT]
+    reasons = dict.fromkeys(p.reason for p in telling if p.status is not Status.OK and p.reason)
     return Row(
         result=result(series, own),
         spread=spread(alike),

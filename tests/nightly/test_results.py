@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from perfci import report, tonight
+from perfci.config import Policy
 from perfci.model import Environment, Measurement, Origin, Run, Status
 from perfci.report import fields
 from perfci.results import Result, newest, spread
@@ -85,6 +87,21 @@ def test_a_later_night_may_repair_an_earlier_ones_timeout_but_not_the_reverse(en
     assert (one(engine).status, one(engine).n_runs) == (Status.OK, 1)
     store(engine, *processes(a_measurement(status=Status.TIMEOUT), session="night-3", hours=48))
     assert (one(engine).status, one(engine).median_s) == (Status.TIMEOUT, None)
+
+
+def test_an_incorrect_output_is_not_repaired_by_a_later_night_that_was_lucky(engine: Engine) -> None:
+    store(engine, *processes(a_measurement(), a_measurement(status=Status.INCORRECT)))
+    store(engine, *processes(a_measurement(), a_measurement(), session="night-2", hours=24))
+    assert (one(engine).status, one(engine).median_s) == (Status.INCORRECT, None)
+
+
+def test_the_report_of_an_earlier_night_stays_what_it_was(engine: Engine) -> None:
+    store(engine, *processes(a_measurement(status=Status.TIMEOUT)))
+    store(engine, *processes(a_measurement(), session="night-2", hours=24))
+    told = {name: tonight.night(engine, name, policy=Policy()) for name in ("night-1", "night-2")}
+    statuses = {name: [row.result.status for row in night.sections[0].rows] for name, night in told.items()}
+    assert statuses == {"night-1": [Status.TIMEOUT], "night-2": [Status.OK]}
+    assert {name: report.exit_code(night) for name, night in told.items()} == {"night-1": 2, "night-2": 0}
 
 
 def test_processes_of_another_environment_are_no_evidence_beside_the_newest_one(engine: Engine) -> None:
