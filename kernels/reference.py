@@ -20,44 +20,45 @@ _HEAD_ROWS = 16384  # rows of the head converted at a time: bounds the temporary
 def decode(
     workload: Decode, weights: Weights, inputs: Mapping[str, Tensor], *, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """One step.
+    """One step of each sequence; how many there are is told by the inputs, which are those of `inputs.fresh`.
 
-    inputs: `token` int64 [1]; `position` int64 [1]; `keys`, `values` [layers, kv_heads, position, head_dim].
-    Returns `logits` [vocab] and, for each layer i, `keys.i` and `values.i` [kv_heads, head_dim], all in
-    `dtype`; `token` int64 [1], the lowest index of the greatest logit.
+    inputs: `token` int64 [batch]; `position` int64 [1]; `keys`, `values` [layers, batch kv_heads, position, head_dim].
+    Returns `logits` [batch, vocab] and, for each layer i, `keys.i` and `values.i` [batch kv_heads, 1, head_dim], all
+    in `dtype`; `token` int64 [batch], the lowest index of the greatest logit.
     """
     shape = workload.shape
     position = int(inputs["position"])
+    batch = inputs["token"].numel()
     queries_per_kv = shape.query_heads // shape.kv_heads
     cosine, sine = weights.cosine[position].to(dtype), weights.sine[position].to(dtype)
     outputs: dict[str, Tensor] = {}
 
     def normalized(x: Tensor, index: int) -> Tensor:
-        scale = torch.rsqrt(x.square().mean() + shape.norm_epsilon)
+        scale = torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + shape.norm_epsilon)
         return x * scale * weights.norms[index].to(dtype)
 
     def rotated(x: Tensor) -> Tensor:
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
-    x = weights.embedding[inputs["token"][0]].to(dtype)
+    x = weights.embedding[inputs["token"]].to(dtype)
     for layer in range(shape.layers):
-        qkv = weights.qkv[layer].to(dtype) @ normalized(x, 2 * layer)
-        query, key, value = qkv.split([shape.query_rows, shape.kv_rows, shape.kv_rows])
-        query = rotated(query.view(shape.kv_heads, queries_per_kv, shape.head_dim))
-        key = rotated(key.view(shape.kv_heads, shape.head_dim))
-        value = value.view(shape.kv_heads, shape.head_dim)
+        qkv = normalized(x, 2 * layer) @ weights.qkv[layer].to(dtype).T
+        query, key, value = qkv.split([shape.query_rows, shape.kv_rows, shape.kv_rows], dim=-1)
+        query = rotated(query.reshape(batch * shape.kv_heads, queries_per_kv, shape.head_dim))
+        key = rotated(key.reshape(batch * shape.kv_heads, 1, shape.head_dim))
+        value = value.reshape(batch * shape.kv_heads, 1, shape.head_dim)
         outputs[f"keys.{layer}"], outputs[f"values.{layer}"] = key, value
-        keys = torch.cat([inputs["keys"][layer].to(dtype), key[:, None]], dim=1)
-        values = torch.cat([inputs["values"][layer].to(dtype), value[:, None]], dim=1)
+        keys = torch.cat([inputs["keys"][layer].to(dtype), key], dim=1)
+        values = torch.cat([inputs["values"][layer].to(dtype), value], dim=1)
         scores = torch.einsum("ngd,nsd->ngs", query, keys) * shape.head_dim**-0.5
-        attended = torch.einsum("ngs,nsd->ngd", scores.softmax(dim=-1), values).reshape(-1)
-        x = x + weights.out[layer].to(dtype) @ attended
-        gate, up = (weights.gate_up[layer].to(dtype) @ normalized(x, 2 * layer + 1)).chunk(2)
-        x = x + weights.down[layer].to(dtype) @ (torch.nn.functional.silu(gate) * up)
+        attended = torch.einsum("ngs,nsd->ngd", scores.softmax(dim=-1), values).reshape(batch, -1)
+        x = x + attended @ weights.out[layer].to(dtype).T
+        gate, up = (normalized(x, 2 * layer + 1) @ weights.gate_up[layer].to(dtype).T).chunk(2, dim=-1)
+        x = x + (torch.nn.functional.silu(gate) * up) @ weights.down[layer].to(dtype).T
     x = normalized(x, 2 * shape.layers)
-    logits = torch.cat([rows.to(dtype) @ x for rows in weights.embedding.split(_HEAD_ROWS)])
-    return {"logits": logits, "token": logits.argmax().reshape(1), **outputs}
+    logits = torch.cat([x @ rows.to(dtype).T for rows in weights.embedding.split(_HEAD_ROWS)], dim=-1)
+    return {"logits": logits, "token": logits.argmax(dim=-1), **outputs}
 
 
 def worst_error(outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:

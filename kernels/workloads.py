@@ -72,10 +72,12 @@ class LlamaShape:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """One decode step of one sequence: token in, logits and next token out.
+    """`steps` decode steps of `batch` sequences: a token in, logits and next tokens out, for each sequence.
 
-    The step runs at position `context - 1`: `context - 1` keys and values are there, it adds one row to
-    each layer's and attends to all `context` of them. `device` is the kind of device that this size is for.
+    `context` positions are there when all steps are done. The first step runs at `first_position`: so many keys and
+    values of each sequence are there before it. A step adds one row to each layer's and attends to all that are
+    there then. With more than one step, each feeds the tokens that it picked to the next one. `device` is the kind
+    of device that this size is for.
     """
 
     name: str
@@ -83,44 +85,69 @@ class Decode:
     context: int
     number: Number
     device: Literal["cuda", "cpu", "test"]
+    batch: int = 1
+    steps: int = 1
+
+    @property
+    def first_position(self) -> int:
+        return self.context - self.steps
 
     @property
     def position(self) -> int:
+        """Of the last step."""
         return self.context - 1
 
     @property
     def tokens(self) -> int:
-        """Tokens that one step produces."""
-        return 1
+        """Tokens that all steps of all sequences produce."""
+        return self.batch * self.steps
+
+    @property
+    def kv_heads(self) -> int:
+        """Rows of a key or value cache: those of sequence b are b * shape.kv_heads and following."""
+        return self.batch * self.shape.kv_heads
+
+    @property
+    def attended(self) -> int:
+        """Key rows that the steps of one sequence attend to, summed over the steps."""
+        return sum(range(self.first_position + 1, self.context + 1))
 
     @property
     def kv_row_bytes(self) -> int:
-        """Keys and values of one position, all layers."""
+        """Keys and values of one position of one sequence, all layers."""
         return 2 * self.shape.layers * self.shape.kv_rows * NUMBER_BYTES[self.number]
 
     @property
     def bytes_moved(self) -> int:
-        """Least traffic of one step.
+        """Least traffic of all steps.
 
-        Every matrix and norm weight is read once, the input token's embedding row once more; the
-        `context - 1` earlier key and value rows are read and one is written; the logits are written in
-        float32, the token in and out are 8 bytes each. Activations need never leave the chip, so they
-        do not count.
+        In each step every matrix and norm weight is read once, whatever the batch, and each sequence's embedding row
+        once more; each sequence's earlier key and value rows are read and one is written. The last step's logits are
+        written in float32 (no other step's need leave the chip, nor do activations); a token is 8 bytes.
         """
         size = NUMBER_BYTES[self.number]
-        weights = size * (self.shape.matrix_elements + self.shape.norm_elements + self.shape.hidden)
-        return weights + self.context * self.kv_row_bytes + _FP32_BYTES * self.shape.vocab + 2 * _TOKEN_BYTES
+        rows = self.steps * self.batch * self.shape.hidden
+        return size * (self.steps * self._weights + rows) + self.batch * self.attended * self.kv_row_bytes + self._ends
 
     @property
     def working_set_bytes(self) -> int:
-        """Distinct bytes that a step touches: `bytes_moved` less the embedding row, which is part of the head."""
-        return self.bytes_moved - NUMBER_BYTES[self.number] * self.shape.hidden
+        """Distinct bytes that the steps touch; an embedding row is part of the head."""
+        return NUMBER_BYTES[self.number] * self._weights + self.batch * self.context * self.kv_row_bytes + self._ends
 
     @property
     def flops(self) -> int:
         """Two for each matrix element, two for each element of a key or value and query head that attends to it."""
-        attention = 4 * self.shape.layers * self.shape.query_rows * self.context
-        return 2 * self.shape.matrix_elements + attention
+        attention = 4 * self.shape.layers * self.shape.query_rows * self.attended
+        return self.batch * (2 * self.steps * self.shape.matrix_elements + attention)
+
+    @property
+    def _weights(self) -> int:
+        return self.shape.matrix_elements + self.shape.norm_elements
+
+    @property
+    def _ends(self) -> int:
+        """Bytes of tokens in, tokens out, and logits out."""
+        return self.batch * (_FP32_BYTES * self.shape.vocab + (1 + self.steps) * _TOKEN_BYTES)
 
 
 LLAMA_1B = LlamaShape(
@@ -142,19 +169,35 @@ LLAMA_TINY = LlamaShape(layers=2, hidden=128, query_heads=4, kv_heads=2, head_di
 """For slow oracles and the interpreter."""
 
 
-def decode_workload(model: str, shape: LlamaShape, *, context: int, number: Number, device: str) -> Decode:
+def decode_workload(
+    model: str, shape: LlamaShape, *, context: int, number: Number, device: str, batch: int = 1, steps: int = 1
+) -> Decode:
     """The one place that builds a workload's name from its sizes."""
     if device not in ("cuda", "cpu", "test"):
         raise ValueError(f"device {device!r} is none of cuda, cpu, test")
-    if context < 2:
-        raise ValueError(f"context {context}: a decode step needs at least one earlier position")
-    return Decode(f"decode/{model}/b1-ctx{context}-{number}", shape, context, number, device)  # type: ignore[arg-type]
+    if batch < 1 or steps < 1:
+        raise ValueError(f"batch {batch}, steps {steps}: a decode workload needs one or more of both")
+    if context <= steps:
+        raise ValueError(f"context {context} after {steps} steps: a decode step needs at least one earlier position")
+    size = f"ctx{context}" if steps == 1 else f"gen{context - steps}+{steps}"
+    name = f"decode/{model}/b{batch}-{size}-{number}"
+    return Decode(name, shape, context, number, device, batch, steps)  # type: ignore[arg-type]
 
 
 WORKLOADS = (
     decode_workload("llama-1b", LLAMA_1B, context=512, number="bf16", device="cuda"),
+    decode_workload("llama-1b", LLAMA_1B, context=159, number="bf16", device="cuda", steps=127),
+    decode_workload("llama-1b", LLAMA_1B, context=4096, number="bf16", device="cuda"),
+    decode_workload("llama-1b", LLAMA_1B, context=512, number="bf16", device="cuda", batch=8),
+    decode_workload("llama-1b", LLAMA_1B, context=512, number="bf16", device="cuda", batch=64),
     decode_workload("llama-mini", LLAMA_MINI, context=128, number="fp32", device="cpu"),
     decode_workload("llama-tiny", LLAMA_TINY, context=21, number="fp32", device="test"),
+    decode_workload("llama-tiny", LLAMA_TINY, context=11, number="fp32", device="test", steps=6),
+    decode_workload("llama-tiny", LLAMA_TINY, context=21, number="fp32", device="test", batch=4),
+)
+
+_NIGHTLY = frozenset(
+    {"decode/llama-1b/b1-ctx512-bf16", "decode/llama-1b/b1-gen32+127-bf16", "decode/llama-mini/b1-ctx128-fp32"}
 )
 
 
@@ -168,3 +211,8 @@ def named(name: str) -> Decode:
 def for_device(device: str) -> tuple[Decode, ...]:
     """The workloads whose size gives a steady time on this kind of device (`cuda` or `cpu`)."""
     return tuple(workload for workload in WORKLOADS if workload.device == device)
+
+
+def nightly(device: str) -> tuple[Decode, ...]:
+    """Those of a device that are measured where nobody asks for more: a night has to stay short."""
+    return tuple(workload for workload in for_device(device) if workload.name in _NIGHTLY)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.mark.parametrize("implementation", registry.names("decode"))
-@pytest.mark.parametrize("workload", [workload.name for workload in workloads.for_device(DEVICE)])
+@pytest.mark.parametrize("workload", [w.name for w in workloads.nightly(DEVICE) if w.steps == 1])
 def test_decode(measure: Measure, workload: str, implementation: str) -> None:
     measure(decode_case(workloads.named(workload), registry.entry("decode", implementation)))
 

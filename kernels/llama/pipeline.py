@@ -290,7 +290,7 @@ class ModularStep:
         position = int(inputs["position"])
         self.buffers.load(inputs)
         self.outputs: Mapping[str, Tensor] = self.buffers.outputs(position)
-        self.constants: Sequence[Tensor] = (*self.weights.tensors(), *self.buffers.earlier(position))
+        self.constants: Sequence[Tensor] = (*self.weights.tensors(), *self.buffers.constants(position))
 
     def __call__(self) -> None:
         for launch in self.plan:

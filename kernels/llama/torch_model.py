@@ -34,6 +34,7 @@ class TorchLlama(nn.Module):
         super().__init__()
         shape = workload.shape
         self.shape = shape
+        self.batch = workload.batch
         self.attended = position + 1
         frozen = _frozen
         self.embedding = frozen(weights.embedding)
@@ -48,20 +49,20 @@ class TorchLlama(nn.Module):
         for name in ("token_in", "position", "logits", "token"):
             self.register_buffer(name, getattr(live, name))
         for layer, (keys, values) in enumerate(zip(live.keys, live.values, strict=True)):
-            self.register_buffer(f"keys_{layer}", keys[None])
-            self.register_buffer(f"values_{layer}", values[None])
+            self.register_buffer(f"keys_{layer}", keys.unflatten(0, (self.batch, shape.kv_heads)))
+            self.register_buffer(f"values_{layer}", values.unflatten(0, (self.batch, shape.kv_heads)))
 
     def forward(self) -> None:
         shape = self.shape
-        x = self.embedding[self.token_in].view(1, 1, shape.hidden)
+        x = self.embedding[self.token_in].view(self.batch, 1, shape.hidden)
         cosine, sine = self.cosine[self.position], self.sine[self.position]
         for layer in range(shape.layers):
             x = x + self._attention(self._normalized(x, 2 * layer), layer, cosine, sine)
             gate, up = functional.linear(self._normalized(x, 2 * layer + 1), self.gate_up[layer]).chunk(2, dim=-1)
             x = x + functional.linear(functional.silu(gate) * up, self.down[layer])
-        logits = functional.linear(self._normalized(x, 2 * shape.layers), self.embedding).view(-1)
+        logits = functional.linear(self._normalized(x, 2 * shape.layers), self.embedding).view(self.batch, -1)
         self.logits.copy_(logits)
-        self.token.copy_(logits.argmax(dim=-1, keepdim=True))
+        self.token.copy_(logits.argmax(dim=-1))
 
     def _normalized(self, x: Tensor, index: int) -> Tensor:
         return functional.rms_norm(x, (self.shape.hidden,), self.norms[index], self.shape.norm_epsilon)
@@ -70,16 +71,16 @@ class TorchLlama(nn.Module):
         shape = self.shape
         qkv = functional.linear(x, self.qkv[layer])
         query, key, value = qkv.split([shape.query_rows, shape.kv_rows, shape.kv_rows], dim=-1)
-        query = _rotated(query.view(1, 1, shape.query_heads, shape.head_dim).transpose(1, 2), cosine, sine)
-        key = _rotated(key.view(1, 1, shape.kv_heads, shape.head_dim).transpose(1, 2), cosine, sine)
-        value = value.view(1, 1, shape.kv_heads, shape.head_dim).transpose(1, 2)
+        query = _rotated(query.view(self.batch, 1, shape.query_heads, shape.head_dim).transpose(1, 2), cosine, sine)
+        key = _rotated(key.view(self.batch, 1, shape.kv_heads, shape.head_dim).transpose(1, 2), cosine, sine)
+        value = value.view(self.batch, 1, shape.kv_heads, shape.head_dim).transpose(1, 2)
         keys, values = getattr(self, f"keys_{layer}"), getattr(self, f"values_{layer}")
         keys.index_copy_(2, self.position, key)
         values.index_copy_(2, self.position, value)
         attended = functional.scaled_dot_product_attention(
             query, keys[:, :, : self.attended], values[:, :, : self.attended], enable_gqa=True
         )
-        return functional.linear(attended.transpose(1, 2).reshape(1, 1, -1), self.out[layer])
+        return functional.linear(attended.transpose(1, 2).reshape(self.batch, 1, -1), self.out[layer])
 
 
 def _frozen(tensor: Tensor) -> nn.Parameter:
@@ -96,13 +97,15 @@ class TorchStep:
     """A TorchLlama with its buffers and a way to launch it; bound to one position."""
 
     def __init__(self, workload: Decode, weights: Weights, inputs: Mapping[str, Tensor]) -> None:
+        if workload.steps > 1:
+            raise NotImplementedError(f"{workload.name}: PyTorch implementations make one step so far")
         self.position = int(inputs["position"])
         self.buffers = buffers(workload, device=weights.embedding.device, logits=DTYPES[workload.number])
         self.model = TorchLlama(workload, weights, self.buffers, self.position)
         self.launch: Callable[[], object] = self.model
         self.outputs: Mapping[str, Tensor] = self.buffers.outputs(self.position)
         self.scratch: Sequence[Tensor] = ()  # PyTorch allocates its own intermediates
-        self.constants: Sequence[Tensor] = (*weights.tensors(), *self.buffers.earlier(self.position))
+        self.constants: Sequence[Tensor] = (*weights.tensors(), *self.buffers.constants(self.position))
         self.load(inputs)
 
     def load(self, inputs: Mapping[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ Row = list[float]
 
 
 def decode(shape, weights, inputs) -> dict[str, list]:
-    """`weights` and `inputs` are as kernels.reference takes them; returns nested lists by output name."""
+    """`weights` and `inputs` are as kernels.reference takes them, for one sequence; nested lists by output name."""
     position = int(inputs["position"])
     group = shape.query_heads // shape.kv_heads
     width = shape.head_dim
@@ -24,7 +24,8 @@ def decode(shape, weights, inputs) -> dict[str, list]:
         queries = [rotate(head, angles) for head in heads[: shape.query_heads]]
         keys = [rotate(head, angles) for head in heads[shape.query_heads : shape.query_heads + shape.kv_heads]]
         values = heads[shape.query_heads + shape.kv_heads :]
-        outputs[f"keys.{layer}"], outputs[f"values.{layer}"] = keys, values
+        outputs[f"keys.{layer}"] = [[key] for key in keys]
+        outputs[f"values.{layer}"] = [[value] for value in values]
         mixed: Row = []
         for number, query in enumerate(queries):
             kv = number // group
@@ -41,7 +42,7 @@ def decode(shape, weights, inputs) -> dict[str, list]:
         hidden = [gate / (1 + math.exp(-gate)) * up for gate, up in zip(gates, ups, strict=True)]
         x = added(x, times(weights.down[layer].tolist(), hidden))
     logits = times(weights.embedding.tolist(), norm(x, weights.norms[2 * shape.layers].tolist(), shape.norm_epsilon))
-    return {"logits": logits, "token": [logits.index(max(logits))], **outputs}
+    return {"logits": [logits], "token": [logits.index(max(logits))], **outputs}
 
 
 def frequencies(shape) -> Row:

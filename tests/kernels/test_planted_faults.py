@@ -100,7 +100,7 @@ def zero_tail(step: ModularStep) -> Plan:
         def __getitem__(self, grid):
             def launch(*arguments, **keywords):
                 head.kernel[grid](*arguments, **keywords)
-                step.buffers.logits[-rows:] = 0
+                step.buffers.logits[:, -rows:] = 0
 
             return launch
 

@@ -32,7 +32,15 @@ def test_flops_are_those_of_the_matrix_products(tiny: Decode, tiny_weights: Weig
 
 
 def test_a_name_tells_model_context_and_number() -> None:
-    assert [workload.name for workload in workloads.for_device("cuda")] == ["decode/llama-1b/b1-ctx512-bf16"]
+    assert [workload.name for workload in workloads.for_device("cuda")] == [
+        f"decode/llama-1b/{size}-bf16"
+        for size in ("b1-ctx512", "b1-gen32+127", "b1-ctx4096", "b8-ctx512", "b64-ctx512")
+    ]
+    assert [workload.name for workload in workloads.nightly("cuda")] == [
+        "decode/llama-1b/b1-ctx512-bf16",
+        "decode/llama-1b/b1-gen32+127-bf16",
+    ]
+    assert workloads.nightly("cpu") == workloads.for_device("cpu")
     assert [workload.name for workload in workloads.for_device("cpu")] == ["decode/llama-mini/b1-ctx128-fp32"]
     assert all(workloads.named(workload.name) is workload for workload in workloads.WORKLOADS)
 
