@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Tensors = Mapping[str, "Tensor"]
+Facts = Mapping[str, float | int | str | bool]
 
 
 class Step(Protocol):
@@ -55,7 +56,7 @@ class CheckOnly:
     reason: why there is no time, e.g. "Triton's interpreter on a CPU".
     """
 
-    check: Callable[[], Mapping[str, float | int | str | bool]]
+    check: Callable[[], Facts]
     reason: str
 
 
@@ -65,24 +66,40 @@ class Case:
 
     fresh_inputs: seed -> what `Step.load` takes. Different seeds give different contents.
     reference: inputs -> outputs by name, in float32 or float64, computed without the implementation.
+    guided_reference: (inputs, outputs) -> expected outputs, instead of `reference`; for steps that choose, where a
+        choice decides what is right afterwards and more than one may be right. It is given copies of the outputs that
+        are integers or named in `exact`, follows those of the choices that are right or as good as right, and returns
+        its own in place of the others, so that the comparison fails. A choice may be any integer: one that was not
+        written is the least of its type.
     tolerance: largest norm-relative error |out - ref| / |ref| of any output; with the reason for it.
     exact: names of outputs that must equal the reference (a token id).
     bitwise: the implementation promises the same bits on a repeat.
+    repeats: launches on equal inputs before the timing, 1 or more. Each is checked; where equal bits are promised,
+        those that have them are compared with the reference once.
     unsupported: why it cannot run here; everything else is ignored then.
     check_only: set where this device gives a verdict but no time.
+    trace: called after a good timing and outside of it; its facts go into the Measurement's extras. What it raises is
+        told there as `trace_failed` and takes no time away.
     """
 
     workload: Workload
     implementation: str
     fresh_inputs: Callable[[int], Tensors] | None = None
     reference: Callable[[Tensors], Tensors] | None = None
+    guided_reference: Callable[[Tensors, Tensors], Tensors] | None = None
     prepare: Callable[[Tensors], Step] | None = None
     tolerance: float = 0.0
     tolerance_reason: str = ""
     exact: tuple[str, ...] = ()
     bitwise: bool = False
+    repeats: int = 3
     unsupported: str = ""
     check_only: CheckOnly | None = None
+    trace: Callable[[], Facts] | None = None
+
+    @property
+    def has_reference(self) -> bool:
+        return self.reference is not None or self.guided_reference is not None
 
 
 class Measure(Protocol):

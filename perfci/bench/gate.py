@@ -1,10 +1,10 @@
 """Correct first: no case gets a time whose outputs, the timed ones included, were not checked.
 
 In this order: fresh inputs; outputs and scratch poisoned; a launch; its outputs against a reference that is computed
-afterwards and elsewhere; inputs and constants unchanged; launches again on the same inputs, bit for bit where that is
-promised; other fresh inputs, poison again, the timing; the timed outputs against their own reference; and no result
-beyond the ceiling. What goes wrong is raised (IncorrectOutput, CaseError, ClockError, or what the subject raised) and
-becomes a status in perfci.bench.plugin.
+afterwards and elsewhere; launches again on the same inputs, as many as the case asks for, bit for bit where that is
+promised; inputs and constants unchanged; other fresh inputs, poison again, the timing; the timed outputs against their
+own reference; and no result beyond the ceiling. What goes wrong is raised (IncorrectOutput, CaseError, ClockError, or
+what the subject raised) and becomes a status in perfci.bench.plugin.
 
 What it cannot see: a step that remembers the result of each input and whose workload states no traffic; a thread that
 wins every race against the check. Work on another stream shows in `Timed.outlasted`.
@@ -22,14 +22,12 @@ import torch
 from torch import Tensor
 
 from perfci.bench import buffers, controls, timer
-from perfci.bench.agreement import compare
 from perfci.bench.case import Case, Step, Tensors
 from perfci.bench.faults import CaseError, IncorrectOutput
+from perfci.bench.verdict import Reference, Repeats, verify, worse
 from perfci.model import Control, Measurement, Status, Workload
 from perfci.stats.ceiling import floor_latency
 from perfci.stats.summary import summarize
-
-REPEATS = 3  # launches on equal inputs before the timing
 
 # How far beyond the ceiling is impossible. Controls are the best of several tries, and are measured again before anyone
 # is refused. What is left on CUDA: a plain reading kernel reaches 4.43 to 4.51 TB/s where the best stream reaches 4.57.
@@ -86,19 +84,16 @@ def check(case: Case, *, seed: int) -> Checked:
     """`seed` is the session's: another one gives other inputs."""
     if case.prepare is None or case.fresh_inputs is None:
         raise CaseError("the case gives no inputs or no step to prepare")
-    if not 0 <= case.tolerance < 1:
-        raise CaseError(f"tolerance {case.tolerance:g}: with 1 or more an output of zeros would pass")
+    _check_case(case)
     inputs = _different_inputs(case, seed)
     step = case.prepare(_draw(case, seed, "prepare"))
     device = _device(step)
     loaded = _load(step, inputs)
-    first = _launch(step, device, watch=False)
-    error = _verify(case, first, expected := _reference(case, inputs, step))
-    for _ in range(REPEATS - 1):
-        again = _launch(step, device, watch=True)
-        error = _worse(error, _verify(case, again, expected))
-        if case.bitwise and not buffers.same_bits(first, again):
-            raise IncorrectOutput("other bits on a repeat with equal inputs, against its promise", error=error)
+    repeats = Repeats(case, Reference(case, inputs, step))
+    for number in range(case.repeats):
+        # A first launch may start the threads of a library; one that is wrong already is told as that.
+        repeats.take(_launch(step, device, watch=number > 0 and not repeats.wrong))
+    error = repeats.verdict()
     loaded.check_unchanged()
     return Checked(case=case, step=step, seed=seed, device=device, error=error)
 
@@ -115,11 +110,11 @@ def measure(checked: Checked, *, rates: Rates, window: Window = nullcontext) -> 
         )
         outputs = buffers.snapshot(step.outputs)
     timer.check_host_clock()
-    expected = _reference(case, inputs, step)
-    error = _worse(checked.error, _verify(case, outputs, expected, timed=True))
+    reference = Reference(case, inputs, step)
+    error = worse(checked.error, verify(case, outputs, reference.of(outputs), timed=True))
     loaded.check_unchanged()
     again = _launch(step, checked.device, watch=True)
-    _verify(case, again, expected)
+    verify(case, again, reference.of(again))
     if case.bitwise and not buffers.same_bits(outputs, again):
         raise IncorrectOutput("other bits when timed than in a launch of its own, against its promise", error=error)
     if timed.outlasted:
@@ -129,7 +124,7 @@ def measure(checked: Checked, *, rates: Rates, window: Window = nullcontext) -> 
         workload=case.workload,
         implementation=case.implementation,
         status=Status.OK,
-        verified=case.reference is not None,
+        verified=case.has_reference,
         timing=timed.timing,
         error=error,
         tolerance=_tolerance(case),
@@ -142,7 +137,7 @@ def not_timed(checked: Checked, *, reason: str) -> Measurement:
         workload=checked.case.workload,
         implementation=checked.case.implementation,
         status=Status.CHECKED,
-        verified=checked.case.reference is not None,
+        verified=checked.case.has_reference,
         error=checked.error,
         tolerance=_tolerance(checked.case),
         reason=reason,
@@ -163,7 +158,16 @@ class _Loaded:
         if not buffers.same_bits(self.pristine, self.given):
             raise IncorrectOutput("it changed the inputs that it was given")
         if buffers.fingerprint(self.step.constants) != self.constants:
-            raise IncorrectOutput("it changed its constants (weights, earlier keys and values)")
+            raise IncorrectOutput("it changed its constants (weights, earlier keys and values, guard bands)")
+
+
+def _check_case(case: Case) -> None:
+    if not 0 <= case.tolerance < 1:
+        raise CaseError(f"tolerance {case.tolerance:g}: with 1 or more an output of zeros would pass")
+    if case.reference is not None and case.guided_reference is not None:
+        raise CaseError("the case gives reference and guided_reference; give one of them")
+    if case.repeats < 1:
+        raise CaseError(f"repeats = {case.repeats}: an output must be checked once at least")
 
 
 def _draw(case: Case, seed: int, phase: str) -> Tensors:
@@ -215,37 +219,8 @@ def _launch(step: Step, device: str, *, watch: bool) -> dict[str, Tensor]:
     return copied
 
 
-def _reference(case: Case, inputs: Tensors, step: Step) -> Tensors | None:
-    """Computed after the candidate ran: its memory cannot be what the candidate then finds in a buffer."""
-    if case.reference is None:
-        return None
-    expected = case.reference(inputs)
-    own = {tensor.untyped_storage().data_ptr() for tensor in step.outputs.values()}
-    if any(tensor.untyped_storage().data_ptr() in own for tensor in expected.values()):
-        raise CaseError("the reference returns the implementation's own buffers")
-    return expected
-
-
-def _verify(
-    case: Case, outputs: Mapping[str, Tensor], expected: Tensors | None, *, timed: bool = False
-) -> float | None:
-    try:
-        if expected is not None:
-            return compare(outputs, expected, exact=case.exact, tolerance=case.tolerance)
-    except IncorrectOutput as error:
-        raise IncorrectOutput(f"{'when timed, ' if timed else ''}{error}", error=error.error) from error
-    for name, output in outputs.items():
-        if output.dtype.is_floating_point and bool(torch.isnan(output).any()):
-            raise IncorrectOutput(f"{name} holds NaN: not written, or not a number")
-    return None
-
-
 def _tolerance(case: Case) -> float | None:
-    return None if case.reference is None else case.tolerance
-
-
-def _worse(left: float | None, right: float | None) -> float | None:
-    return right if left is None else left if right is None else max(left, right)
+    return case.tolerance if case.has_reference else None
 
 
 def _cache(workload: Workload, device: str) -> tuple[str, Callable[[], None] | None]:

@@ -104,7 +104,7 @@ class Ledger:
             implementation=row.case.implementation,
             status=status,
             error=error if error is not None and error <= _LARGEST else None,
-            tolerance=row.case.tolerance if row.case.reference is not None else None,
+            tolerance=row.case.tolerance if row.case.has_reference else None,
             reason=reason,
         )
 

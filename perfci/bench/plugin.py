@@ -19,8 +19,9 @@ import os
 import secrets
 import sys
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import pytest
 
 from perfci.bench import ledger as reporting
 from perfci.bench import rules
-from perfci.bench.case import Case, Measure
+from perfci.bench.case import Case, Facts, Measure
 from perfci.bench.faults import CaseError, ClockError, IncorrectOutput
 from perfci.bench.measured import MeasuredProcess
 from perfci.model import Measurement, Status
@@ -151,6 +152,9 @@ def measure(request: pytest.FixtureRequest, perfci_replay: Replay, benchmark: An
         if measurement.timing is not None:
             _hand_over(measurement, perfci_replay, benchmark)
         process.ledger.close(test, measurement)
+        if measurement.timing is not None and case.trace is not None:
+            process.save()  # a trace that takes the process down leaves the number
+            process.ledger.close(test, replace(measurement, extras={**_traced(case.trace), **measurement.extras}))
 
     yield run
     # A case that is only checked, unsupported or wrong had nothing to hand over. Holds for this test alone: pytest
@@ -184,6 +188,28 @@ def _checked_only(case: Case) -> Measurement:
         reason=case.check_only.reason,
         extras=facts,
     )
+
+
+def _traced(trace: Callable[[], Facts]) -> Facts:
+    _release()  # the step that was timed
+    with _Noted() as noted:
+        return trace()
+    return {"trace_failed": noted.reason}
+
+
+class _Noted:
+    """Whatever is raised inside ends there and is kept as one line; an interruption goes on."""
+
+    reason = ""
+
+    def __enter__(self) -> _Noted:
+        return self
+
+    def __exit__(self, kind: object, raised: BaseException | None, where: object) -> bool:
+        if not isinstance(raised, (Exception, pytest.skip.Exception, pytest.fail.Exception)):
+            return False
+        self.reason = reporting.told(raised)
+        return True
 
 
 def _hand_over(measurement: Measurement, replay: Replay, benchmark: Any) -> None:

@@ -34,7 +34,7 @@ INCORRECT = {
     "ChangesItsInputs": "y is off",
     "ChangesItsWeights": "changed its constants",
     "ChangesItsWeightsWhenTimed": "changed its constants",
-    "OtherBitsOnARepeat": "other bits on a repeat",
+    "OtherBitsOnARepeat": "1 of 2 repeats differ in their bits",
     "WritesNaN": "y is not finite in 1 of 1024",
     "ReadsItsScratch": "y is not finite",
     "WrongShape": "y has shape (1, 16, 64), the reference (16, 64)",

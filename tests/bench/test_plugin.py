@@ -367,3 +367,57 @@ def test_without_perfci_a_suite_runs_as_an_ordinary_test(suite: Suite) -> None:
     ran = suite(QUICK + "def test_case(measure):\n    measure(case())\n", PERFCI_REPORT="")
     assert (ran.code, ran.report) == (0, None)
     assert list(ran.rows) == ["test_it.py::test_case"]
+
+
+def test_a_trace_adds_facts_to_a_good_time_and_takes_none_away(suite: Suite) -> None:
+    ran = suite(
+        QUICK
+        + """
+def facts():
+    return {"trace.wait_share": 0.25, "seed": "mine", "implementation": "mine"}
+def broken():
+    raise KeyError("no stage attend")
+def skipped():
+    pytest.skip("no trace here")
+def never():
+    raise SystemExit("a trace of what was not timed")
+@pytest.mark.parametrize("trace", [facts, broken, skipped], ids=lambda trace: trace.__name__)
+def test_case(measure, trace):
+    measure(case(workload=Workload(f"matmul/{trace.__name__}", tokens=16), trace=trace))
+def test_wrong(measure):
+    class Wrong(Honest):
+        def solve(self):
+            super().solve()
+            self.y[0] = 0
+    measure(case(Wrong, workload=Workload("matmul/wrong", tokens=16), trace=never))
+""",
+        PERFCI_SEED="8",
+    )
+    assert ran.code == 1, ran.output
+    assert told(ran, "test_wrong")[0] is Status.INCORRECT
+    assert ran.report is not None
+    found = {m.workload.name.removeprefix("matmul/"): m for m in ran.report.measurements}
+    for name in ("facts", "broken", "skipped"):
+        assert (found[name].status, found[name].reason, found[name].extras["seed"]) == (Status.OK, "", 8), name
+        assert found[name].timing is not None
+    assert found["facts"].extras["trace.wait_share"] == 0.25
+    assert found["broken"].extras["trace_failed"] == "KeyError: 'no stage attend'"
+    assert found["skipped"].extras["trace_failed"] == "Skipped: no trace here"
+    assert "trace_failed" not in found["facts"].extras
+    assert found["wrong"].timing is None
+
+
+def test_without_a_time_there_is_no_trace(suite: Suite) -> None:
+    ran = suite(
+        QUICK
+        + """
+def never():
+    raise SystemExit("a trace of what was not timed")
+def test_case(measure):
+    measure(case(workload=Workload("matmul/small", tokens=16), trace=never))
+""",
+        "--benchmark-disable",
+    )
+    assert ran.code == 0, ran.output
+    assert ran.report is not None
+    assert [m.status for m in ran.report.measurements] == [Status.CHECKED]
