@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import reprlib
 import stat
 from collections import Counter
@@ -51,6 +52,8 @@ VERSION = 1
 SUFFIX = ".perfci.json"
 # 600 workloads x 200 samples of 20 characters are 2.4 MB; ten times that is no honest file.
 MAX_BYTES = 32 * 1024 * 1024
+MAX_TRACE = 131_072  # characters; as in the schema
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,10 @@ def schema() -> dict[str, Any]:
 def plain(value: object) -> object:
     """The JSON shape of a noun of the model: what the file holds for it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        shape = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Measurement) and not value.trace:
+            del shape["trace"]  # the one optional key: files without traces are those of every reader of version 1
+        return shape
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, datetime):
@@ -161,6 +167,11 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     return value
+
+
+def is_trace(text: object) -> bool:
+    """Whether a result file takes it as a Measurement's trace."""
+    return isinstance(text, str) and len(text) <= MAX_TRACE and _BASE64.fullmatch(text) is not None
 
 
 def _refused(name: str, problem: str) -> ArtifactError:
@@ -329,6 +340,7 @@ def measurement_of(body: dict[str, Any]) -> Measurement:
         tolerance=body["tolerance"],
         reason=body["reason"],
         extras=body["extras"],
+        trace=body.get("trace", ""),
     )
 
 

@@ -206,6 +206,7 @@ class Measurement:
     error: largest norm-relative error of an output against the reference, None when not compared.
     reason: why there is no timing, or what a reader of the timing must know; one paragraph.
     extras: compile metrics and other small facts (finite numbers, short strings).
+    trace: where the step's time went, base64 of whatever the suite packs; kept with the result file, read by the suite.
     """
 
     workload: Workload
@@ -218,6 +219,7 @@ class Measurement:
     tolerance: float | None = None
     reason: str = ""
     extras: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+    trace: str = ""
 
     def __post_init__(self) -> None:
         if (self.status is Status.OK) != (self.timing is not None):

@@ -78,8 +78,9 @@ class Case:
         those that have them are compared with the reference once.
     unsupported: why it cannot run here; everything else is ignored then.
     check_only: set where this device gives a verdict but no time.
-    trace: called after a good timing and outside of it; its facts go into the Measurement's extras. What it raises is
-        told there as `trace_failed` and takes no time away.
+    trace: called after a good timing and outside of it; its facts go into the Measurement's extras, but for one named
+        `trace`: base64 of up to 128 KiB that is kept whole. What it raises is told there as `trace_failed` and takes
+        no time away.
     """
 
     workload: Workload

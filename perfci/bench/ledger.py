@@ -76,7 +76,10 @@ class Ledger:
         self._rows[test] = _Row(case)
 
     def close(self, test: str, measurement: Measurement) -> None:
-        self._rows[test].measurement = replace(measurement, extras=clean_extras(measurement.extras))
+        """A fact named `trace` that a result file takes as one becomes the Measurement's."""
+        facts = dict(measurement.extras)
+        trace = str(facts.pop("trace")) if artifact.is_trace(facts.get("trace")) else measurement.trace
+        self._rows[test].measurement = replace(measurement, extras=clean_extras(facts), trace=trace)
 
     def is_open(self, test: str) -> bool:
         return test in self._rows and self._rows[test].measurement is None

@@ -132,6 +132,7 @@ def _measurement(body: dict[str, Any]) -> Measurement:
         tolerance=found.tolerance,
         reason=paragraph(found.reason),
         extras=dict(_extra(where, key, value) for key, value in list(found.extras.items())[:_EXTRAS]),
+        trace=found.trace if artifact.is_trace(found.trace) else "",
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import stat
 import string
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -177,6 +178,7 @@ def _measurements(draw: st.DrawFn, implementation: str) -> Measurement:
         tolerance=draw(st.none() | st.floats(0, 1e30)),
         reason=draw(_text),
         extras=draw(_extras),
+        trace=draw(st.just("") | st.binary(min_size=1, max_size=40).map(lambda data: base64.b64encode(data).decode())),
     )
 
 
@@ -233,6 +235,13 @@ def test_every_run_that_the_model_allows_survives_the_file(run: Run) -> None:
     data = artifact.encode(run)
     assert artifact.decode(data, name="x").run == run
     assert artifact.encode(artifact.decode(data, name="x").run) == data
+
+
+def test_a_trace_is_the_one_key_that_may_be_absent() -> None:
+    traced = artifact.encode(a_run([replace(a_measurement(), trace="eJwDAAAAAAE=")]))
+    assert b'"trace": "eJwDAAAAAAE="' in traced
+    assert b'"trace"' not in artifact.encode(a_run([a_measurement()]))
+    assert artifact.decode(traced, name="x").run.measurements[0].trace == "eJwDAAAAAAE="
 
 
 def test_a_time_of_another_zone_is_the_same_moment() -> None:

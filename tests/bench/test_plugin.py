@@ -407,6 +407,30 @@ def test_wrong(measure):
     assert found["wrong"].timing is None
 
 
+def test_a_packed_trace_is_kept_whole_beside_the_extras_or_cut_like_any_text_where_it_is_none(suite: Suite) -> None:
+    ran = suite(
+        QUICK
+        + """
+def packed():
+    return {"trace": "QUJD" * 30_000, "trace.step_s": 1e-3}
+def plain():
+    return {"trace": "not base64! " * 100}
+def large():
+    return {"trace": "QUJD" * 40_000}
+@pytest.mark.parametrize("trace", [packed, plain, large], ids=lambda trace: trace.__name__)
+def test_case(measure, trace):
+    measure(case(workload=Workload(f"matmul/{trace.__name__}", tokens=16), trace=trace))
+"""
+    )
+    assert ran.code == 0, ran.output
+    assert ran.report is not None
+    found = {m.workload.name.removeprefix("matmul/"): m for m in ran.report.measurements}
+    assert (found["packed"].trace, found["packed"].extras["trace.step_s"]) == ("QUJD" * 30_000, 1e-3)
+    assert "trace" not in found["packed"].extras
+    assert (found["plain"].trace, len(str(found["plain"].extras["trace"]))) == ("", 500)
+    assert (found["large"].trace, len(str(found["large"].extras["trace"]))) == ("", 500)
+
+
 def test_without_a_time_there_is_no_trace(suite: Suite) -> None:
     ran = suite(
         QUICK
