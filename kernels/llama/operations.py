@@ -11,11 +11,19 @@ of earlier positions), and only then waits for its predecessor to finish (`gdc_w
 hardware checks none: every program of every kernel waits, so "the predecessor has finished" holds for all before
 it too; nothing is stored before the wait; no load that depends on an earlier kernel stands before it.
 `PDL` is a constexpr because the interpreter cannot run the two instructions and older devices lack them.
+
+Several steps follow each other under the same rules, with one addition: the embedding of a further step (`FED`) lets
+the next kernel start only when its own wait is over, that is, when the whole step before is done. So whatever runs
+later may load early what earlier steps have appended to keys and values.
+
+`TRACE` and `trace_ptr`: see program.py. The interpreter has no clock.
 """
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents
+
+from kernels.llama.program import finish, start, wait
 
 
 @triton.jit
@@ -26,15 +34,31 @@ def _normalized(x_ptr, norm, columns, D: tl.constexpr, EPSILON: tl.constexpr):
 
 
 @triton.jit
-def embed(token_ptr, embedding_ptr, x_ptr, D: tl.constexpr, PDL: tl.constexpr):
-    """x = embedding[token]: [V, D] -> float32 [D]. One program. Traffic: D W bytes. First of a step."""
-    if PDL:
-        gdc_launch_dependents()
+def embed(
+    token_ptr,
+    embedding_ptr,
+    x_ptr,
+    D: tl.constexpr,
+    PDL: tl.constexpr,
+    FED: tl.constexpr = False,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
+):
+    """x = embedding[token]: [V, D] -> float32 [D]. One program. Traffic: D W bytes. First of a step.
+
+    token int64. FED: the kernel before this one picked it.
+    """
+    begin = start(PDL and not FED, TRACE)
     columns = tl.arange(0, D)
-    token = tl.load(token_ptr)
-    if PDL:
-        gdc_wait()
+    if not FED:
+        token = tl.load(token_ptr)
+    begin, end = wait(begin, PDL, TRACE)
+    if FED:
+        if PDL:
+            gdc_launch_dependents()
+        token = tl.load(token_ptr)
     tl.store(x_ptr + columns, tl.load(embedding_ptr + token * D + columns).to(tl.float32))
+    finish(trace_ptr, begin, end, TRACE)
 
 
 @triton.jit
@@ -56,6 +80,8 @@ def project_qkv(
     EPSILON: tl.constexpr,
     ROWS: tl.constexpr,
     PDL: tl.constexpr,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
 ):
     """q, k, v = rope(weight @ rmsnorm(x)); k and v go to the caches at `position`.
 
@@ -63,8 +89,7 @@ def project_qkv(
     keys, values [KV_HEADS, C, HD]. A program makes ROWS pairs (i, i + HD / 2) of one head: the two that a
     rotation mixes. Grid: heads x HD / 2 / ROWS. Traffic: rows x D W bytes.
     """
-    if PDL:
-        gdc_launch_dependents()
+    begin = start(PDL, TRACE)
     HALF: tl.constexpr = HD // 2
     TILES: tl.constexpr = HALF // ROWS
     head = tl.program_id(0) // TILES
@@ -77,8 +102,7 @@ def project_qkv(
     position = tl.load(position_ptr)
     cosine = tl.load(cosine_ptr + position * HALF + pair)
     sine = tl.load(sine_ptr + position * HALF + pair)
-    if PDL:
-        gdc_wait()
+    begin, end = wait(begin, PDL, TRACE)
     normed = _normalized(x_ptr, norm, columns, D, EPSILON)
     first = tl.sum(weight_first.to(tl.float32) * normed[None, :], 1)
     second = tl.sum(weight_second.to(tl.float32) * normed[None, :], 1)
@@ -97,6 +121,7 @@ def project_qkv(
         row = values_ptr + ((head - QUERY_HEADS - KV_HEADS) * CONTEXT + position) * HD + pair
         tl.store(row, first.to(values_ptr.dtype.element_ty))
         tl.store(row + HALF, second.to(values_ptr.dtype.element_ty))
+    finish(trace_ptr, begin, end, TRACE)
 
 
 @triton.jit
@@ -112,6 +137,8 @@ def attend(
     CONTEXT: tl.constexpr,
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
 ):
     """attended = softmax(q k^T / sqrt(HD)) v over positions 0 .. `position`, one program a query head.
 
@@ -121,8 +148,7 @@ def attend(
     that goes on in blocks, with the softmax online (Milakov and Gimelshein 2018; Dao et al. 2022).
     Traffic: 2 KV_HEADS (position + 1) HD W bytes from memory; the heads of a group share it in the L2.
     """
-    if PDL:
-        gdc_launch_dependents()
+    begin = start(PDL, TRACE)
     head = tl.program_id(0)
     kv_head = head // (QUERY_HEADS // KV_HEADS)
     keys_ptr += kv_head * CONTEXT * HD
@@ -134,8 +160,7 @@ def attend(
     there = offsets < position
     keys = tl.load(keys_ptr + cells, mask=there[:, None], other=0.0)
     values = tl.load(values_ptr + cells, mask=there[:, None], other=0.0)
-    if PDL:
-        gdc_wait()
+    begin, end = wait(begin, PDL, TRACE)
     LOG2_E: tl.constexpr = 1.4426950408889634
     query = tl.load(query_ptr + head * HD + columns) * (LOG2_E / (HD**0.5))
     own_key = tl.load(keys_ptr + position * HD + columns).to(tl.float32)
@@ -148,10 +173,10 @@ def attend(
     total = tl.sum(shares, 0) + own_share
     weighted = tl.sum(shares[:, None] * values.to(tl.float32), 0) + own_share * own_value
     if CONTEXT - 1 > BLOCK:
-        for start in range(BLOCK, position, BLOCK):
-            there = start + offsets < position
-            keys = tl.load(keys_ptr + start * HD + cells, mask=there[:, None], other=0.0)
-            values = tl.load(values_ptr + start * HD + cells, mask=there[:, None], other=0.0)
+        for block in range(BLOCK, position, BLOCK):
+            there = block + offsets < position
+            keys = tl.load(keys_ptr + block * HD + cells, mask=there[:, None], other=0.0)
+            values = tl.load(values_ptr + block * HD + cells, mask=there[:, None], other=0.0)
             scores = tl.where(there, tl.sum(keys.to(tl.float32) * query[None, :], 1), -1.0e30)
             raised = tl.maximum(greatest, tl.max(scores, 0))
             shrink = tl.exp2(greatest - raised)
@@ -160,6 +185,7 @@ def attend(
             weighted = weighted * shrink + tl.sum(shares[:, None] * values.to(tl.float32), 0)
             greatest = raised
     tl.store(attended_ptr + head * HD + columns, weighted / total)
+    finish(trace_ptr, begin, end, TRACE)
 
 
 @triton.jit
@@ -173,6 +199,8 @@ def project_and_add(
     PROGRAMS: tl.constexpr,
     TILES: tl.constexpr,
     PDL: tl.constexpr,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
 ):
     """x += weight @ input: float32 [K] -> float32 [D], weight [D, K]. The output and the down projection.
 
@@ -180,13 +208,11 @@ def project_and_add(
     tile's weights are in registers before the wait, each further tile's before the one at hand is summed.
     Grid: PROGRAMS. Traffic: D K W bytes.
     """
-    if PDL:
-        gdc_launch_dependents()
+    begin = start(PDL, TRACE)
     columns = tl.arange(0, K)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     weight = tl.load(weight_ptr + rows[:, None] * K + columns[None, :])
-    if PDL:
-        gdc_wait()
+    begin, end = wait(begin, PDL, TRACE)
     vector = tl.load(input_ptr + columns)
     for tile in tl.static_range(TILES):
         ahead = weight
@@ -198,6 +224,7 @@ def project_and_add(
         before = tl.load(x_ptr + these, mask=these < D, other=0.0)
         tl.store(x_ptr + these, before + tl.sum(weight.to(tl.float32) * vector[None, :], 1), mask=these < D)
         weight = ahead
+    finish(trace_ptr, begin, end, TRACE)
 
 
 @triton.jit
@@ -213,22 +240,22 @@ def project_gate_up(
     PROGRAMS: tl.constexpr,
     TILES: tl.constexpr,
     PDL: tl.constexpr,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
 ):
     """hidden = silu(g) * u with g, u = weight @ rmsnorm(x): float32 [D] -> float32 [F], weight [2 F, D].
 
     A program walks over TILES tiles of ROWS gates and their ups, PROGRAMS tiles apart, and loads each tile's
     weights before the one at hand is summed, the first's before the wait. Grid: PROGRAMS. Traffic: 2 F D W bytes.
     """
-    if PDL:
-        gdc_launch_dependents()
+    begin = start(PDL, TRACE)
     columns = tl.arange(0, D)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cells = weight_ptr + rows[:, None] * D + columns[None, :]
     gate_weight = tl.load(cells)
     up_weight = tl.load(cells + F * D)
     norm = tl.load(norm_ptr + columns).to(tl.float32)
-    if PDL:
-        gdc_wait()
+    begin, end = wait(begin, PDL, TRACE)
     normed = _normalized(x_ptr, norm, columns, D, EPSILON)
     for tile in tl.static_range(TILES):
         gate_ahead = gate_weight
@@ -244,6 +271,7 @@ def project_gate_up(
         tl.store(hidden_ptr + these, gate * tl.sigmoid(gate) * up, mask=these < F)
         gate_weight = gate_ahead
         up_weight = up_ahead
+    finish(trace_ptr, begin, end, TRACE)
 
 
 @triton.jit
@@ -259,21 +287,21 @@ def project_head(
     ROWS: tl.constexpr,
     TILES: tl.constexpr,
     PDL: tl.constexpr,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
 ):
     """logits = embedding @ rmsnorm(x): float32 [D] -> float32 [V], embedding [V, D]; and each program's best.
 
     A program makes TILES tiles of ROWS rows; the next tile is loaded before the present one is summed.
     best float32 [grid], best_row int32 [grid]. Grid: V / (ROWS TILES). Traffic: V D W + 4 V bytes.
     """
-    if PDL:
-        gdc_launch_dependents()
+    begin = start(PDL, TRACE)
     columns = tl.arange(0, D)
     norm = tl.load(norm_ptr + columns).to(tl.float32)
     rows = tl.program_id(0) * (ROWS * TILES) + tl.arange(0, ROWS)
     cells = embedding_ptr + rows[:, None].to(tl.int64) * D + columns[None, :]
     weight = tl.load(cells)
-    if PDL:
-        gdc_wait()
+    begin, end = wait(begin, PDL, TRACE)
     normed = _normalized(x_ptr, norm, columns, D, EPSILON)
     best = -float("inf")
     best_row = 0
@@ -289,19 +317,28 @@ def project_head(
         weight = ahead
     tl.store(best_ptr + tl.program_id(0), best)
     tl.store(best_row_ptr + tl.program_id(0), best_row)
+    finish(trace_ptr, begin, end, TRACE)
 
 
 @triton.jit
-def pick(best_ptr, best_row_ptr, token_ptr, COUNT: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr):
+def pick(
+    best_ptr,
+    best_row_ptr,
+    token_ptr,
+    COUNT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PDL: tl.constexpr,
+    trace_ptr=None,
+    TRACE: tl.constexpr = False,
+):
     """token = lowest row of the greatest logit, out of the COUNT programs' best; WIDTH is the next power of two.
 
     One program. Traffic: 8 COUNT bytes, from the L2. Last of a step.
     """
-    if PDL:
-        gdc_launch_dependents()
+    begin = start(PDL, TRACE)
     entries = tl.arange(0, WIDTH)
-    if PDL:
-        gdc_wait()
+    begin, end = wait(begin, PDL, TRACE)
     best = tl.load(best_ptr + entries, mask=entries < COUNT, other=-float("inf"))
     _, winner = tl.max(best, 0, return_indices=True)
     tl.store(token_ptr, tl.load(best_row_ptr + winner).to(tl.int64))
+    finish(trace_ptr, begin, end, TRACE)
