@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernels.workloads import Number
+from kernels.workloads import WORKLOADS, Decode, Number
+
+CTX512 = "decode/llama-1b/b1-ctx512-bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,27 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
+class Bits:
+    """Entries of one family give bitwise equal outputs on equal inputs; `reason`: why others give other bits."""
+
+    family: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One implementation of one operation.
+    """One implementation of one operation. What a step of it moves and computes at least is told by the workload.
 
     target: "module:function"; the function takes (workload, weights, inputs) and returns a bound step.
     bitwise: a repeat on equal inputs gives the same bits.
     language: what the code is written in. Triton has no CPU back end: there the interpreter can tell
         whether it is right, but never how fast it is.
-    least_capability: first CUDA architecture that has what it needs, as 10 x major + minor.
+    architectures: CUDA architectures it is written and compiled for, as 10 x major + minor, oldest first; newer ones
+        are let try.
     on_cpu: why it cannot run on a CPU at all; empty where it can (or can be checked).
+    bits: None where equal bits are promised to no other entry.
+    single: why it takes one sequence at a time; empty where it takes any number.
+    sizes, elsewhere: names of the workloads that it is measured at, and why at no other; empty: all.
     """
 
     operation: str
@@ -50,20 +64,32 @@ class Entry:
     tolerance: Tolerance
     bitwise: bool
     language: Literal["torch", "triton"]
-    least_capability: int = 80
+    architectures: tuple[int, ...] = (80, 90)
     on_cpu: str = ""
+    bits: Bits | None = None
+    single: str = ""
+    sizes: tuple[str, ...] = ()
+    elsewhere: str = ""
+
+    @property
+    def least_capability(self) -> int:
+        return self.architectures[0]
 
     def load(self) -> Callable[..., Any]:
         module, _, function = self.target.partition(":")
         loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
         return loaded
 
-    def unsupported(self, capability: int | None) -> str:
-        """Why it cannot run on a device of this capability (None: a CPU); empty if it can."""
-        if capability is None:
+    def unsupported(self, capability: int | None, workload: Decode) -> str:
+        """Why it does not run this workload on a device of this capability (None: a CPU); empty if it does."""
+        if capability is None and self.on_cpu:
             return self.on_cpu
-        if capability < self.least_capability:
+        if capability is not None and capability < self.least_capability:
             return f"needs sm_{self.least_capability} or newer; this device is sm_{capability}"
+        if self.single and workload.batch > 1:
+            return f"batch {workload.batch}: {self.single}"
+        if self.sizes and workload.name not in self.sizes:
+            return self.elsewhere
         return ""
 
 
@@ -80,10 +106,31 @@ _MODULAR = Tolerance(
     "1.7e-3 for the rows and 2.6e-4 for the logits seen on an H200; fp32: 1e-6 seen in the interpreter",
 )
 _NO_GRAPH = "CUDA graphs need a CUDA device"
+_MODULAR_BITS = Bits(
+    "modular",
+    "the same kernels with the same tiles, launched in three ways. The megakernel sums in another order: there a warp "
+    "sums a whole row, here several warps share one and their partial sums are added afterwards",
+)
+_MEGAKERNEL_BITS = Bits(
+    "megakernel",
+    "the same kernel, launched or replayed. The modular kernels sum in another order: there several warps share a row "
+    "and their partial sums are added afterwards, here a warp sums a whole row",
+)
+_MEGAKERNEL_ON_CPU = "one persistent kernel needs a GPU; tests/kernels run its instructions in torch"
+_SINGLE = "the megakernel is written for batch 1"
+_BASELINE_SIZES = tuple(w.name for w in WORKLOADS if w.device != "cuda" or w.name == CTX512)
 
 ENTRIES = (
-    Entry("decode", "torch-eager", "kernels.llama.torch_eager:prepare", _TORCH, bitwise=False, language="torch"),
-    Entry("decode", "torch-compile", "kernels.llama.torch_compile:prepare", _TORCH, bitwise=False, language="torch"),
+    Entry(
+        "decode",
+        "torch-eager",
+        "kernels.llama.torch_eager:prepare",
+        _TORCH,
+        bitwise=False,
+        language="torch",
+        sizes=_BASELINE_SIZES,
+        elsewhere=f"bound by the host at every size: measured at {CTX512} alone",
+    ),
     Entry(
         "decode",
         "torch-graph",
@@ -93,8 +140,36 @@ ENTRIES = (
         language="torch",
         on_cpu=_NO_GRAPH,
     ),
-    Entry("decode", "modular", "kernels.llama.modular:prepare", _MODULAR, bitwise=True, language="triton"),
-    Entry("decode", "modular-graph", "kernels.llama.modular_graph:prepare", _MODULAR, bitwise=True, language="triton"),
+    Entry("decode", "torch-compile", "kernels.llama.torch_compile:prepare", _TORCH, bitwise=False, language="torch"),
+    Entry(
+        "decode",
+        "torch-compile-autotune",
+        "kernels.llama.torch_compile_autotune:prepare",
+        _TORCH,
+        bitwise=False,
+        language="torch",
+        on_cpu="max-autotune times candidates for a GPU; on a CPU torch-compile stands for it",
+        sizes=_BASELINE_SIZES,
+        elsewhere=f"it takes 45 s to compile: measured at {CTX512} alone",
+    ),
+    Entry(
+        "decode",
+        "modular",
+        "kernels.llama.modular:prepare",
+        _MODULAR,
+        bitwise=True,
+        language="triton",
+        bits=_MODULAR_BITS,
+    ),
+    Entry(
+        "decode",
+        "modular-graph",
+        "kernels.llama.modular_graph:prepare",
+        _MODULAR,
+        bitwise=True,
+        language="triton",
+        bits=_MODULAR_BITS,
+    ),
     Entry(
         "decode",
         "modular-pdl",
@@ -102,7 +177,32 @@ ENTRIES = (
         _MODULAR,
         bitwise=True,
         language="triton",
-        least_capability=90,  # griddepcontrol came with Hopper
+        architectures=(90,),  # griddepcontrol came with Hopper
+        bits=_MODULAR_BITS,
+    ),
+    Entry(
+        "decode",
+        "megakernel",
+        "kernels.llama.megakernel.step:prepare",
+        _MODULAR,
+        bitwise=True,
+        language="triton",
+        architectures=(90,),
+        on_cpu=_MEGAKERNEL_ON_CPU,
+        bits=_MEGAKERNEL_BITS,
+        single=_SINGLE,
+    ),
+    Entry(
+        "decode",
+        "megakernel-graph",
+        "kernels.llama.megakernel.step:prepare_graph",
+        _MODULAR,
+        bitwise=True,
+        language="triton",
+        architectures=(90,),
+        on_cpu=_MEGAKERNEL_ON_CPU,
+        bits=_MEGAKERNEL_BITS,
+        single=_SINGLE,
     ),
 )
 

@@ -196,9 +196,19 @@ WORKLOADS = (
     decode_workload("llama-tiny", LLAMA_TINY, context=21, number="fp32", device="test", batch=4),
 )
 
-_NIGHTLY = frozenset(
-    {"decode/llama-1b/b1-ctx512-bf16", "decode/llama-1b/b1-gen32+127-bf16", "decode/llama-mini/b1-ctx128-fp32"}
-)
+GROUPS: dict[str, tuple[str, ...]] = {
+    "nightly": (
+        "decode/llama-1b/b1-ctx512-bf16",
+        "decode/llama-1b/b1-gen32+127-bf16",
+        "decode/llama-mini/b1-ctx128-fp32",
+    ),
+    "ctx512": ("decode/llama-1b/b1-ctx512-bf16",),
+    "generation": ("decode/llama-1b/b1-gen32+127-bf16",),
+    "ctx4096": ("decode/llama-1b/b1-ctx4096-bf16",),
+    "batch": ("decode/llama-1b/b8-ctx512-bf16", "decode/llama-1b/b64-ctx512-bf16"),
+    "all": tuple(workload.name for workload in WORKLOADS),
+}
+"""What is measured together. `nightly` where nobody asks for more: a night has to stay short."""
 
 
 def named(name: str) -> Decode:
@@ -213,6 +223,13 @@ def for_device(device: str) -> tuple[Decode, ...]:
     return tuple(workload for workload in WORKLOADS if workload.device == device)
 
 
-def nightly(device: str) -> tuple[Decode, ...]:
-    """Those of a device that are measured where nobody asks for more: a night has to stay short."""
-    return tuple(workload for workload in for_device(device) if workload.name in _NIGHTLY)
+def chosen(group: str, device: str) -> tuple[Decode, ...]:
+    """Those workloads of a group (or the one of that name) that suit a device (`cuda` or `cpu`); at least one."""
+    if group not in GROUPS and all(workload.name != group for workload in WORKLOADS):
+        raise KeyError(f"no group or workload {group!r}; there are the groups {', '.join(GROUPS)}")
+    members = GROUPS.get(group, (group,))
+    found = tuple(workload for workload in for_device(device) if workload.name in members)
+    if not found:
+        fitting = [name for name, members in GROUPS.items() if any(w.name in members for w in for_device(device))]
+        raise ValueError(f"nothing in {group!r} is for the device {device}; try the groups {', '.join(fitting)}")
+    return found

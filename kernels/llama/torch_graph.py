@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from kernels.llama.capture import captured
@@ -14,6 +15,7 @@ from kernels.workloads import Decode
 
 def prepare(workload: Decode, weights: Weights, inputs: Mapping[str, Tensor]) -> TorchStep:
     step = TorchStep(workload, weights, inputs)
-    graph = captured(step)
+    with torch.no_grad():
+        graph = captured(step.model)
     step.launch = graph.replay
     return step

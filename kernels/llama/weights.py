@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -72,6 +73,13 @@ def random(workload: Decode, *, device: str, seed: int) -> Weights:
         cosine=cosine.to(device),
         sine=sine.to(device),
     )
+
+
+def for_context(weights: Weights, workload: Decode) -> Weights:
+    """The same matrices, in the same memory, with rotary angles for another workload of their shape."""
+    cosine, sine = rotation(workload.shape, workload.context)
+    device = weights.embedding.device
+    return dataclasses.replace(weights, cosine=cosine.to(device), sine=sine.to(device))
 
 
 def rotation(shape: LlamaShape, context: int) -> tuple[Tensor, Tensor]:

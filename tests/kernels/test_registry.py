@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kernels import registry
+from kernels import registry, workloads
 
 IMPLEMENTATIONS = {entry.target.partition(":")[0] for entry in registry.ENTRIES}
 
@@ -44,19 +45,53 @@ def test_an_unknown_implementation_is_named_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "capability", "reason"),
+    ("name", "capability", "size", "reason"),
     [
-        ("torch-eager", None, ""),
-        ("torch-graph", None, "CUDA graphs need a CUDA device"),
-        ("modular-pdl", None, ""),
-        ("modular-pdl", 80, "needs sm_90 or newer; this device is sm_80"),
-        ("modular-pdl", 90, ""),
-        ("modular", 75, "needs sm_80 or newer; this device is sm_75"),
-        ("modular-graph", 80, ""),
+        ("torch-eager", None, "mini/b1-ctx128-fp32", ""),
+        ("torch-eager", 90, "1b/b1-ctx512-bf16", ""),
+        ("torch-eager", 90, "1b/b8-ctx512-bf16", "bound by the host .* at decode/llama-1b/b1-ctx512-bf16 alone"),
+        ("torch-graph", None, "mini/b1-ctx128-fp32", "CUDA graphs need a CUDA device"),
+        ("torch-graph", 90, "1b/b64-ctx512-bf16", ""),
+        ("torch-compile", 90, "1b/b1-gen32+127-bf16", ""),
+        ("torch-compile-autotune", None, "mini/b1-ctx128-fp32", "max-autotune times candidates for a GPU; .*"),
+        ("torch-compile-autotune", 90, "1b/b1-ctx512-bf16", ""),
+        ("torch-compile-autotune", 90, "1b/b1-ctx4096-bf16", "it takes 45 s to compile: .*-ctx512-bf16 alone"),
+        ("modular-pdl", None, "mini/b1-ctx128-fp32", ""),
+        ("modular-pdl", 80, "1b/b1-ctx512-bf16", "needs sm_90 or newer; this device is sm_80"),
+        ("modular-pdl", 90, "1b/b64-ctx512-bf16", ""),
+        ("modular", 75, "1b/b1-ctx512-bf16", "needs sm_80 or newer; this device is sm_75"),
+        ("modular-graph", 80, "1b/b1-ctx512-bf16", ""),
+        ("megakernel", 90, "1b/b1-gen32+127-bf16", ""),
+        ("megakernel", 80, "1b/b1-ctx512-bf16", "needs sm_90 or newer; this device is sm_80"),
+        ("megakernel", 90, "1b/b8-ctx512-bf16", "batch 8: the megakernel is written for batch 1"),
+        ("megakernel-graph", 90, "1b/b64-ctx512-bf16", "batch 64: the megakernel is written for batch 1"),
+        ("megakernel-graph", None, "mini/b1-ctx128-fp32", "one persistent kernel needs a GPU; .*"),
     ],
 )
-def test_it_says_why_something_cannot_run_here(name: str, capability: int | None, reason: str) -> None:
-    assert registry.entry("decode", name).unsupported(capability) == reason
+def test_it_says_why_something_does_not_run_here(name: str, capability: int | None, size: str, reason: str) -> None:
+    workload = workloads.named(f"decode/llama-{size}")
+    assert re.fullmatch(reason, registry.entry("decode", name).unsupported(capability, workload))
+
+
+def test_there_are_nine_implementations_of_three_kinds() -> None:
+    assert registry.names("decode") == (
+        *("torch-eager", "torch-graph", "torch-compile", "torch-compile-autotune"),
+        *("modular", "modular-graph", "modular-pdl"),
+        *("megakernel", "megakernel-graph"),
+    )
+
+
+def test_entries_of_a_family_promise_equal_bits_and_each_family_says_why_another_has_others() -> None:
+    families: dict[str, set[registry.Bits]] = {}
+    for entry in registry.ENTRIES:
+        if entry.bits is not None:
+            assert entry.bitwise, entry.name
+            families.setdefault(entry.bits.family, set()).add(entry.bits)
+    assert families.keys() == {"modular", "megakernel"}
+    assert all(len(members) == 1 for members in families.values())
+    assert "megakernel" in registry.entry("decode", "modular").bits.reason
+    assert "modular" in registry.entry("decode", "megakernel").bits.reason
+    assert registry.entry("decode", "torch-compile").bits is None
 
 
 def test_every_tolerance_has_a_reason_and_can_fail() -> None:
