@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from kernels import reference, workloads
+from kernels import reference, registry, workloads
 from kernels.llama import inputs as fresh_inputs
 from kernels.llama.pipeline import INTERPRETED, ModularStep, Tiles
 from kernels.llama.weights import Weights
@@ -26,32 +26,32 @@ REASON = (
     "sizes of {compiled}; an interpreter's time is no performance number"
 )
 COMPILED_WORKLOAD = "decode/llama-1b/b1-ctx512-bf16"
-_TARGETS = {"modular": "sm_90", "modular-graph": "sm_90", "modular-pdl": "sm_90+pdl"}
-_OLDER = "sm_80"  # nothing but Hopper's programmatic launch needs more
+_COMPILED = ("modular", "modular-graph", "modular-pdl")
 _COMPILE_TIMEOUT_S = 300
 _REPOSITORY = Path(__file__).parents[2]
 
 
 def target(entry: Entry) -> str:
-    return _TARGETS[entry.name]
+    """The newest architecture that it is written for."""
+    return f"sm_{entry.architectures[-1]}"
 
 
 def check(entry: Entry, workload: Decode, weights: Weights, *, seed: int, tiles: Tiles = INTERPRETED) -> Facts:
     """Facts about the implementation; AssertionError when an output is wrong, RuntimeError when it does not compile.
 
     The three modular implementations differ in how they launch, which a CPU cannot try; their kernels are the
-    same, so the interpreter runs them once in a process. `modular-pdl` is compiled with its own instructions.
+    same, so the interpreter runs them once in a process. Each is compiled as it would be launched.
     """
     error = interpreted_error(workload, weights, seed=seed, tiles=tiles)
     tolerance = entry.tolerance.of(workload.number)
     if not error <= tolerance:
         raise AssertionError(f"{workload.name}: error {error:.3g} in the interpreter is over {tolerance:.3g}")
     facts: dict[str, float | int | str | bool] = {"interpreter_error": error, "compiled_for": target(entry)}
-    compiled = compiled_costs()
+    compiled = compiled_costs()[entry.name]
     for operation, cost in compiled[target(entry)].items():
         facts |= {f"{operation}.{name}": value for name, value in cost.items()}
-    if entry.least_capability <= int(_OLDER.removeprefix("sm_")):
-        facts["compiles_for_" + _OLDER] = bool(compiled[_OLDER])
+    for architecture in entry.architectures[:-1]:
+        facts[f"compiles_for_sm_{architecture}"] = bool(compiled[f"sm_{architecture}"])
     return facts
 
 
@@ -80,16 +80,18 @@ def poison(step: ModularStep) -> None:
 
 
 @functools.cache
-def compiled_costs() -> Mapping[str, Mapping[str, Mapping[str, int]]]:
-    """Target -> operation -> costs, from one other process: in this one Triton interprets and cannot compile."""
+def compiled_costs() -> Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]]:
+    """Implementation -> target -> operation -> costs, from one other process: in this one Triton interprets."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_REPOSITORY), environment.get("PYTHONPATH", "")]))
-    targets = (*dict.fromkeys(_TARGETS.values()), _OLDER)
+    entries = [registry.entry("decode", name) for name in _COMPILED]
+    targets = sorted({f"sm_{architecture}" for entry in entries for architecture in entry.architectures})
     command = [sys.executable, "-m", "kernels.offline", workloads.named(COMPILED_WORKLOAD).name, *targets]
+    command += [part for name in _COMPILED for part in ("--implementation", name)]
     ran = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=False
     )
     if ran.returncode != 0:
         raise RuntimeError(f"compiling for {', '.join(targets)} failed: {ran.stderr.strip()[-2000:]}")
-    found: Mapping[str, Mapping[str, Mapping[str, int]]] = json.loads(ran.stdout)
+    found: Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]] = json.loads(ran.stdout)
     return found

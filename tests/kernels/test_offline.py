@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import registry
+from kernels import offline, registry
 from kernels.benchmarks import off_device
 from kernels.llama.pipeline import ModularStep
 from kernels.llama.weights import Weights
@@ -21,23 +21,46 @@ from tests.kernels.conftest import SMALL_TILES
 OPERATIONS = ["embed", "qkv", "attend", "out", "gate_up", "down", "head", "pick"]
 SHARED_MEMORY_OF_A_BLOCK = 227 * 1024  # of an H100 or H200
 
-PTX = """
-import json, sys
-from kernels import offline, workloads
-workload = workloads.named("decode/llama-1b/b1-ctx512-bf16")
-texts = {}
-for pdl in (True, False):
-    kernels = offline.compiled(workload, architecture=90, pdl=pdl)
-    texts["dependent" if pdl else "ordinary"] = {name: kernel.asm["ptx"] for name, kernel in kernels.items()}
-json.dump(texts, sys.stdout)
-"""
 SPILL = """
 import dataclasses, json, sys
 from kernels import offline, workloads
-from kernels.llama.pipeline import HOPPER, Tile
+from kernels.llama.pipeline import HOPPER, ModularStep, Tile
 tiles = dataclasses.replace(HOPPER, out=Tile(16, 2))
-costs = offline.costs(workloads.named("decode/llama-1b/b1-ctx512-bf16"), architecture=90, pdl=False, tiles=tiles)
+def prepare(*given):
+    return ModularStep(*given, tiles=tiles)
+costs = offline.costs(workloads.named("decode/llama-1b/b1-ctx512-bf16"), prepare, architecture=90)
 json.dump({name: cost.spilled_bytes for name, cost in costs.items()}, sys.stdout)
+"""
+FAULTY = """
+import json, sys
+from types import SimpleNamespace
+import torch
+from kernels import absent_device, offline, registry, workloads
+from kernels.llama.pipeline import ModularStep
+workload = workloads.named("decode/llama-1b/b1-ctx512-bf16")
+absent_device._DEVICES[86] = (8, 72)
+modular = registry.entry("decode", "modular").load()
+class TorchOnly:
+    plan = ()
+    def __call__(self): pass
+class OtherPlan(ModularStep):
+    def __call__(self):
+        for launch in (*self.plan[:2], *self.plan[3:]): launch()
+class StopsEarly(ModularStep):
+    def __call__(self):
+        for launch in self.plan[:-1]: launch()
+def reason(prepare, architecture=90):
+    try: offline.compiled(workload, prepare, architecture=architecture)
+    except Exception as error: return f"{type(error).__name__}: {error}"
+steps = {step.__name__: reason(lambda *given, step=step: step(*given)) for step in (OtherPlan, StopsEarly)}
+left = getattr(torch.cuda.synchronize, "__module__", None), "data_ptr" in vars(torch.Tensor)
+json.dump({
+    **steps,
+    "TorchOnly": reason(lambda *given: TorchOnly()),
+    "Unknown": reason(modular, 75),
+    "left": left,
+    "shared": reason(modular, 86),
+}, sys.stdout)
 """
 
 
@@ -53,9 +76,12 @@ def costs() -> dict:
     return dict(off_device.compiled_costs())
 
 
-@pytest.mark.parametrize("target", ["sm_90+pdl", "sm_90", "sm_80"])
-def test_every_operation_compiles_at_the_1b_sizes_without_spilling(target: str, costs: dict) -> None:
-    found = costs[target]
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [(e.name, f"sm_{a}") for e in registry.ENTRIES if e.name in off_device._COMPILED for a in e.architectures],
+)
+def test_every_operation_compiles_at_the_1b_sizes_without_spilling(name: str, target: str, costs: dict) -> None:
+    found = costs[name][target]
     assert list(found) == OPERATIONS
     for operation, cost in found.items():
         assert cost["spilled_bytes"] == 0, operation
@@ -70,23 +96,43 @@ def test_a_tile_too_large_for_the_registers_shows_as_spills(repository: Path) ->
     assert set(spilled.values()) == {0}
 
 
-def test_dependent_launches_load_before_they_wait_and_store_after(repository: Path) -> None:
-    ptx = compiling(repository, PTX)
-    for operation, text in ptx["dependent"].items():
-        assert text.count("griddepcontrol.launch_dependents") == 1, operation
-        before, wait, after = text.partition("griddepcontrol.wait")
-        assert wait, operation
-        assert "st.global" not in before and "st.global" in after, operation
-        if operation in {"qkv", "attend", "out", "gate_up", "down", "head"}:
-            assert before.count("ld.global") >= 4, operation
-    assert not any("griddepcontrol" in text for text in ptx["ordinary"].values())
+def test_launches_that_are_not_the_plan_s_or_do_not_fit_the_device_are_refused(repository: Path) -> None:
+    found = compiling(repository, FAULTY)
+    assert found["OtherPlan"] == "RuntimeError: launch 2 is project_and_add, where the step's plan has attend"
+    assert found["StopsEarly"] == "RuntimeError: 82 launches are no multiple of the plan's 83"
+    assert found["TorchOnly"] == "RuntimeError: nothing was launched: the step runs no Triton kernel"
+    assert found["Unknown"] == "ValueError: sm_75: its sizes are not known; there are [80, 86, 89, 90, 100]"
+    assert found["shared"].startswith("OutOfResources: out of resource: shared memory")
+    assert found["left"][0] == "torch.cuda"  # PyTorch is as it was
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sm_90", "--implementation", "torch-eager"], "torch-eager is no Triton code"),
+        (["sm_80", "--implementation", "modular-pdl"], "modular-pdl: needs sm_90 or newer; this device is sm_80"),
+        (["sm_90+pdl", "--implementation", "modular"], "+pdl stands for modular-pdl, not for modular"),
+        (["sm_90+tma"], "'sm_90+tma' is no target"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_with_its_reason(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        offline.main(["decode/llama-1b/b1-ctx512-bf16", *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_process_that_interprets_does_not_compile(tiny: Decode) -> None:
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET is set"):
+        offline.compiled(tiny, registry.entry("decode", "modular").load(), architecture=90)
 
 
 @pytest.mark.parametrize("name", ["modular", "modular-graph", "modular-pdl"])
 def test_a_check_without_a_gpu_tells_error_and_costs(name: str, tiny: Decode, tiny_weights: Weights) -> None:
     facts = off_device.check(registry.entry("decode", name), tiny, tiny_weights, seed=1, tiles=SMALL_TILES)
     assert 0 < facts["interpreter_error"] < 2e-5
-    assert facts["compiled_for"] == ("sm_90+pdl" if name == "modular-pdl" else "sm_90")
+    assert facts["compiled_for"] == "sm_90"
     assert {f"{operation}.registers" for operation in OPERATIONS} <= facts.keys()
     assert facts.get("compiles_for_sm_80") is (None if name == "modular-pdl" else True)
 
