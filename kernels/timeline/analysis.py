@@ -59,14 +59,15 @@ class StageFigures:
 class Summary:
     """Traced steps of one implementation. Times in ns.
 
-    step: median duration, first start to last end, of `steps` traced steps. typical_step: duration of the one nearest
-    to it, whose parts the stages hold: they add up to it exactly.
+    step: median duration, first start to last end, of `steps` traced steps. typical: index of the one nearest to it,
+    whose parts the stages hold; they add up to its duration, typical_step, exactly.
     tick: smallest step of the device's clock that shows. occupancy: of all multiprocessors' time in the typical step,
     where a program was there.
     """
 
     steps: int
     step: float
+    typical: int
     typical_step: int
     tick: int
     multiprocessors: int
@@ -109,6 +110,7 @@ def summarize(
     return Summary(
         steps=len(traced),
         step=middle,
+        typical=typical,
         typical_step=durations[typical],
         tick=min(filter(None, map(staging.tick, traces)), default=0),
         multiprocessors=processors,
