@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernels.workloads import WORKLOADS, Decode, Number
+from kernels.workloads import WORKLOADS, Number, Sized
 
 CTX512 = "decode/llama-1b/b1-ctx512-bf16"
 
@@ -54,8 +54,7 @@ class Entry:
         are let try.
     on_cpu: why it cannot run on a CPU at all; empty where it can (or can be checked).
     bits: None where equal bits are promised to no other entry.
-    single: why it takes one sequence at a time; empty where it takes any number.
-    sizes, elsewhere: names of the workloads that it is measured at, and why at no other; empty: all.
+    sizes, elsewhere: names of the workloads that it takes or is measured at, and why no other; empty: all.
     """
 
     operation: str
@@ -67,7 +66,6 @@ class Entry:
     architectures: tuple[int, ...] = (80, 90)
     on_cpu: str = ""
     bits: Bits | None = None
-    single: str = ""
     sizes: tuple[str, ...] = ()
     elsewhere: str = ""
 
@@ -80,14 +78,12 @@ class Entry:
         loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
         return loaded
 
-    def unsupported(self, capability: int | None, workload: Decode) -> str:
+    def unsupported(self, capability: int | None, workload: Sized) -> str:
         """Why it does not run this workload on a device of this capability (None: a CPU); empty if it does."""
         if capability is None and self.on_cpu:
             return self.on_cpu
         if capability is not None and capability < self.least_capability:
             return f"needs sm_{self.least_capability} or newer; this device is sm_{capability}"
-        if self.single and workload.batch > 1:
-            return f"batch {workload.batch}: {self.single}"
         if self.sizes and workload.name not in self.sizes:
             return self.elsewhere
         return ""
@@ -117,6 +113,7 @@ _MEGAKERNEL_BITS = Bits(
     "and their partial sums are added afterwards, here a warp sums a whole row",
 )
 _MEGAKERNEL_ON_CPU = "one persistent kernel needs a GPU; tests/kernels run its instructions in torch"
+_BATCH_1 = tuple(w.name for w in WORKLOADS if w.batch == 1)
 _SINGLE = "the megakernel is written for batch 1"
 _BASELINE_SIZES = tuple(w.name for w in WORKLOADS if w.device != "cuda" or w.name == CTX512)
 
@@ -190,7 +187,8 @@ ENTRIES = (
         architectures=(90,),
         on_cpu=_MEGAKERNEL_ON_CPU,
         bits=_MEGAKERNEL_BITS,
-        single=_SINGLE,
+        sizes=_BATCH_1,
+        elsewhere=_SINGLE,
     ),
     Entry(
         "decode",
@@ -202,7 +200,8 @@ ENTRIES = (
         architectures=(90,),
         on_cpu=_MEGAKERNEL_ON_CPU,
         bits=_MEGAKERNEL_BITS,
-        single=_SINGLE,
+        sizes=_BATCH_1,
+        elsewhere=_SINGLE,
     ),
 )
 

@@ -6,12 +6,29 @@ Standard library only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 Number = Literal["bf16", "fp32"]
 NUMBER_BYTES: dict[Number, int] = {"bf16": 2, "fp32": 4}
 _FP32_BYTES = 4
 _TOKEN_BYTES = 8
+
+
+class Sized(Protocol):
+    """What every workload tells, whatever its operation: a name, and what one launch at least moves and computes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def number(self) -> Number: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def bytes_moved(self) -> int: ...
+    @property
+    def flops(self) -> int: ...
+    @property
+    def working_set_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kernels import reference, registry, workloads
-from kernels.benchmarks import bench_decode
+from kernels.benchmarks import bench_decode, cases
 from kernels.llama import inputs as fresh_inputs
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
@@ -163,7 +163,7 @@ def soak(workload: Decode, names: Sequence[str], *, repeats: int, seed: int) -> 
 
 def runnable(workload: Decode) -> list[str]:
     """The implementations in Triton that run this workload here."""
-    capability = bench_decode.capability()
+    capability = cases.capability(bench_decode.DEVICE)
     return [
         entry.name
         for entry in registry.ENTRIES
