@@ -9,7 +9,7 @@ import torch
 
 os.environ["TRITON_INTERPRET"] = "1"
 try:
-    from kernels.llama import operations
+    from kernels.llama import operations, split_attention
 finally:
     del os.environ["TRITON_INTERPRET"]  # not for the processes that other tests start
 
@@ -37,7 +37,8 @@ SMALL_TILES = Tiles(
 
 
 def pytest_configure() -> None:
-    assert isinstance(operations.embed, InterpretedFunction), "kernels.llama.operations was imported before this file"
+    for kernel in (operations.embed, split_attention.attend_split):
+        assert isinstance(kernel, InterpretedFunction), f"{kernel.__module__} was imported before this file"
 
 
 @pytest.fixture(autouse=True)

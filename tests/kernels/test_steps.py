@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernels import reference, registry, workloads
-from kernels.llama.pipeline import HOPPER, INTERPRETED, ModularStep, Tile, Tiles
+from kernels.llama.pipeline import INTERPRETED, ModularStep, Tile, Tiles, check, tiles_for
 from kernels.llama.torch_model import TorchStep
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
@@ -91,10 +91,10 @@ def test_tiles_that_would_leave_rows_out_are_refused(
 
 
 def test_the_shipped_tiles_fit_their_workloads() -> None:
-    from kernels.llama import pipeline
-
-    pipeline._check(workloads.named("decode/llama-1b/b1-ctx512-bf16"), HOPPER)
-    pipeline._check(workloads.named("decode/llama-mini/b1-ctx128-fp32"), INTERPRETED)
+    for size in ("b1-ctx512", "b1-gen32+127", "b1-ctx4096"):
+        workload = workloads.named(f"decode/llama-1b/{size}-bf16")
+        check(workload, tiles_for(workload))
+    check(workloads.named("decode/llama-mini/b1-ctx128-fp32"), INTERPRETED)
 
 
 @pytest.mark.parametrize("position", [1, 7, 20])

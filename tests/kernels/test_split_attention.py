@@ -1,0 +1,105 @@
+"""Attention split over positions, in the interpreter: the parts, the merge, and a whole step."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels import reference
+from kernels.llama import split_attention
+from kernels.llama.pipeline import ModularStep, Tile, Tiles, scratch
+from kernels.llama.weights import Weights
+from kernels.workloads import Decode
+from tests.kernels.conftest import SMALL_TILES
+
+HD, CONTEXT = 32, 21
+SPLIT_TILES = dataclasses.replace(SMALL_TILES, merge=Tile(1, 4))
+
+
+def random(*size: int, seed: int) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def split_and_merged(
+    query: Tensor, keys: Tensor, values: Tensor, position: int, block: int
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    heads, kv_heads = query.shape[0], keys.shape[0]
+    splits = -(-CONTEXT // block)
+    nan = float("nan")
+    parts, peaks, totals = (torch.full(size, nan) for size in ((heads, splits, HD), (heads, splits), (heads, splits)))
+    attended = torch.full((heads, HD), nan)
+    constants = {"HD": HD, "SPLITS": splits, "PDL": False}
+    split_attention.attend_split[(kv_heads * splits,)](
+        query,
+        keys,
+        values,
+        torch.tensor([position]),
+        parts,
+        peaks,
+        totals,
+        QUERY_HEADS=heads,
+        KV_HEADS=kv_heads,
+        CONTEXT=CONTEXT,
+        BLOCK=block,
+        **constants,
+    )
+    width = 1 << (splits - 1).bit_length()
+    split_attention.merge_splits[(heads,)](parts, peaks, totals, attended, WIDTH=width, **constants)
+    return attended, (parts, peaks, totals)
+
+
+@pytest.mark.parametrize(("block", "heads", "kv_heads"), [(8, 4, 2), (4, 4, 1), (32, 2, 2)])
+@pytest.mark.parametrize("position", [0, 1, 7, 8, 20])
+def test_the_merged_parts_are_softmax_over_all_positions(position: int, block: int, heads: int, kv_heads: int) -> None:
+    query = 3 * random(heads, HD, seed=1)
+    keys, values = random(kv_heads, CONTEXT, HD, seed=2), random(kv_heads, CONTEXT, HD, seed=3)
+    keys[:, position + 1 :] = values[:, position + 1 :] = float("nan")  # not there yet
+    attended, _ = split_and_merged(query, keys, values, position, block)
+    there = slice(0, position + 1)
+    grouped = query.double().view(kv_heads, heads // kv_heads, HD)
+    scores = torch.einsum("ngd,nsd->ngs", grouped, keys[:, there].double()) / HD**0.5
+    expected = torch.einsum("ngs,nsd->ngd", scores.softmax(-1), values[:, there].double()).view(-1, HD)
+    torch.testing.assert_close(attended.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_block_beyond_the_position_counts_for_nothing() -> None:
+    query, keys, values = random(4, HD, seed=4), random(2, CONTEXT, HD, seed=5), random(2, CONTEXT, HD, seed=6)
+    _, (parts, peaks, totals) = split_and_merged(query, keys, values, 7, 8)
+    assert (
+        bool((parts[:, 1:] == 0).all()) and bool((totals[:, 1:] == 0).all()) and bool((peaks[:, 1:] == -1.0e30).all())
+    )
+    assert bool((totals[:, 0] >= 1).all())
+
+
+def test_scores_far_below_zero_do_not_vanish() -> None:
+    """A peak in another block than the greatest scales its part away, but never to 0 / 0."""
+    query = torch.full((2, HD), -40.0)
+    keys, values = torch.ones(2, CONTEXT, HD), random(2, CONTEXT, HD, seed=7)
+    keys[:, 20] = 0.5
+    attended, _ = split_and_merged(query, keys, values, 20, 8)
+    torch.testing.assert_close(attended, values[:, 20])
+
+
+@pytest.mark.parametrize("position", [1, 7, 8, 20])
+def test_a_step_with_split_attention_is_right_at_any_position(
+    position: int, tiny: Decode, tiny_weights: Weights, draw
+) -> None:
+    inputs, expected = draw(21, position)
+    step = ModularStep(tiny, tiny_weights, inputs, tiles=SPLIT_TILES)
+    for tensor in (*step.scratch, *step.outputs.values()):
+        tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
+    step()
+    assert reference.worst_error(step.outputs, expected) < 2e-5
+    assert [launch.name for launch in step.plan[1:7]] == ["qkv", "attend", "merge", "out", "gate_up", "down"]
+
+
+def test_parts_take_memory_only_where_attention_is_split(tiny: Decode) -> None:
+    def parts(tiles: Tiles) -> tuple[int, ...]:
+        between = scratch(tiny, tiles, device="meta")
+        return tuple(tensor.numel() for tensor in (between.parts, between.peaks, between.totals))
+
+    assert parts(SMALL_TILES) == (0, 0, 0)
+    assert parts(SPLIT_TILES) == (4 * 3 * 32, 4 * 3, 4 * 3)
