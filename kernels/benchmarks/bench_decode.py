@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from kernels import reference, registry, workloads
+from kernels.benchmarks import tracing
 from kernels.benchmarks.cases import case_of
 from kernels.llama import inputs as fresh_inputs
 from kernels.llama import weights as llama_weights
@@ -22,6 +23,8 @@ from perfci.bench.case import Case, CheckOnly, Measure, Tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WEIGHTS_SEED = 1
+TRACE_SEED = 1
+TRACED = tracing.wanted(DEVICE)
 
 # A library's warning (of a deprecation, of a missing TF32 setting) is no fault of the commit that is measured.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -54,6 +57,7 @@ def decode_case(workload: Decode, entry: registry.Entry) -> Case:
         guided_reference=guided(workload, entry) if workload.steps > 1 else None,
         exact=("token",),
         steps=workload.steps,
+        trace=tracing.trace_of(entry, workload, weights, lambda: traced_inputs(workload)) if TRACED else None,
         check_only=check_only(workload, entry) if entry.language == "triton" and DEVICE == "cpu" else None,
     )
 
@@ -79,6 +83,10 @@ def shared_weights(workload: str) -> Weights:
 def _model_weights(shape: LlamaShape, number: Number) -> Weights:
     first = next(w for w in workloads.WORKLOADS if (w.shape, w.number) == (shape, number))
     return llama_weights.random(first, device=DEVICE, seed=WEIGHTS_SEED)
+
+
+def traced_inputs(workload: Decode) -> Tensors:
+    return fresh_inputs.fresh(workload, shared_weights(workload.name), TRACE_SEED)
 
 
 def expected(workload: Decode, inputs: Tensors) -> Tensors:
