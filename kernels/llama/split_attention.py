@@ -43,29 +43,32 @@ def attend_split(
     kv_head = tl.program_id(0) // SPLITS
     split = tl.program_id(0) % SPLITS
     columns = tl.arange(0, HD)
-    heads = kv_head * GROUP + tl.arange(0, GROUP)
     offsets = split * BLOCK + tl.arange(0, BLOCK)
-    # A leading 1 that becomes the group: every thread then has its keys for all heads, without an exchange.
-    cells = (kv_head * CONTEXT + offsets[None, :, None]) * HD + columns[None, None, :]
+    cells = (kv_head * CONTEXT + offsets[:, None]) * HD + columns[None, :]
     position = tl.load(position_ptr)
-    earlier = (offsets < position)[None, :, None]
-    keys = tl.load(keys_ptr + cells, mask=earlier, other=0.0)
-    values = tl.load(values_ptr + cells, mask=earlier, other=0.0)
+    keys = tl.load(keys_ptr + cells, mask=(offsets < position)[:, None], other=0.0)
+    values = tl.load(values_ptr + cells, mask=(offsets < position)[:, None], other=0.0)
     begin, end = wait(begin, PDL, TRACE)
-    own = (offsets == position)[None, :, None]
+    queries = query_ptr + kv_head * GROUP * HD + columns
+    query = tl.load(queries)
+    own = (offsets == position)[:, None]
     keys = tl.load(keys_ptr + cells, mask=own, other=keys)
     values = tl.load(values_ptr + cells, mask=own, other=values)
+    there = offsets <= position
     LOG2_E: tl.constexpr = 1.4426950408889634
-    query = tl.load(query_ptr + heads[:, None, None] * HD + columns[None, None, :]) * (LOG2_E / (HD**0.5))
-    there = (offsets <= position)[None, :]
-    scores = tl.where(there, tl.sum(keys.to(tl.float32) * query, 2), -1.0e30)
-    peaks = tl.max(scores, 1)
-    shares = tl.where(there, tl.exp2(scores - peaks[:, None]), 0.0)
-    parts = tl.sum(shares[:, :, None] * values.to(tl.float32), 1)
-    places = heads * SPLITS + split
-    tl.store(parts_ptr + places[:, None] * HD + columns[None, :], parts)
-    tl.store(peaks_ptr + places, peaks)
-    tl.store(totals_ptr + places, tl.sum(shares, 1))
+    for member in tl.static_range(GROUP):
+        ahead = query
+        if member + 1 < GROUP:
+            ahead = tl.load(queries + (member + 1) * HD)
+        query *= LOG2_E / (HD**0.5)
+        scores = tl.where(there, tl.sum(keys.to(tl.float32) * query[None, :], 1), -1.0e30)
+        peak = tl.max(scores, 0)
+        shares = tl.where(there, tl.exp2(scores - peak), 0.0)
+        place = (kv_head * GROUP + member) * SPLITS + split
+        tl.store(parts_ptr + place * HD + columns, tl.sum(shares[:, None] * values.to(tl.float32), 0))
+        tl.store(peaks_ptr + place, peak)
+        tl.store(totals_ptr + place, tl.sum(shares, 0))
+        query = ahead
     finish(trace_ptr, begin, end, TRACE)
 
 

@@ -59,7 +59,7 @@ HOPPER = Tiles(
 HOPPER_SHORT = replace(HOPPER, attend=Tile(256, 8))
 """For at most 257 positions, all but the step's own loaded in one go."""
 
-HOPPER_LONG = replace(HOPPER, attend=Tile(128, 4), merge=Tile(1, 4))
+HOPPER_LONG = replace(HOPPER, attend=Tile(64, 4), merge=Tile(1, 4))
 """Beyond 513 positions one program a query head has more to load than its multiprocessor alone can in time."""
 
 INTERPRETED = Tiles(
