@@ -9,7 +9,7 @@ import torch
 
 os.environ["TRITON_INTERPRET"] = "1"
 try:
-    from kernels.llama import operations, split_attention
+    from kernels.llama import batched_attention, batched_operations, operations, split_attention
 finally:
     del os.environ["TRITON_INTERPRET"]  # not for the processes that other tests start
 
@@ -37,7 +37,7 @@ SMALL_TILES = Tiles(
 
 
 def pytest_configure() -> None:
-    for kernel in (operations.embed, split_attention.attend_split):
+    for kernel in (operations.embed, split_attention.attend_split, batched_operations.embed, batched_attention.attend):
         assert isinstance(kernel, InterpretedFunction), f"{kernel.__module__} was imported before this file"
 
 

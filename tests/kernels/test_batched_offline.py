@@ -1,0 +1,100 @@
+"""What the kernels of several sequences compile to for a GPU that is not here. Another process: in this one Triton
+interprets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED_MEMORY_OF_A_BLOCK = 227 * 1024  # of an H100 or H200
+OPERATIONS = ["embed", "qkv", "attend", "out", "gate_up", "down", "head", "pick"]
+SETTLED = [*OPERATIONS[:4], "settle_out", *OPERATIONS[4:6], "settle_down", *OPERATIONS[6:]]
+EIGHT = "decode/llama-1b/b8-ctx512-bf16"
+EXPECTED = {EIGHT: OPERATIONS, "decode/llama-1b/b64-ctx512-bf16": SETTLED}
+MODES = [*((workload, "dependent") for workload in EXPECTED), (EIGHT, "ordinary"), (EIGHT, "traced")]
+
+COMPILE = """
+import dataclasses, json, sys
+from kernels import offline, workloads
+from kernels.llama import batched_tiles
+from kernels.llama.batched_pipeline import BatchedStep
+from kernels.llama.batched_plan import slots
+from kernels.timeline.trace import TraceBuffer
+
+def compiled(workload, **options):
+    found = offline.compiled(workload, lambda *given: BatchedStep(*given, **options), architecture=90)
+    return {
+        name: {**dataclasses.asdict(offline._cost(kernel, 90)), "ptx": kernel.ptx, "threads": 32 * kernel.warps}
+        for name, kernel in found.items()
+    }
+
+told = {}
+for name in sys.argv[1:]:
+    workload = workloads.named(name)
+    told[name] = {"dependent": compiled(workload, pdl=True)}
+    if workload.batch == 8:
+        trace = TraceBuffer(slots(workload, batched_tiles.tiles_for(workload)), device="meta")
+        told[name] |= {"ordinary": compiled(workload), "traced": compiled(workload, trace=trace)}
+json.dump(told, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(repository: Path) -> dict:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", COMPILE, *EXPECTED]
+    ran = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(("workload", "mode"), MODES)
+def test_every_operation_compiles_without_spilling_and_fits_a_multiprocessor(
+    workload: str, mode: str, told: dict
+) -> None:
+    assert list(told[workload][mode]) == EXPECTED[workload]  # and one code for all layers
+    for operation, cost in told[workload][mode].items():
+        assert cost["spilled_bytes"] == 0, operation
+        assert cost["registers"] * cost["threads"] <= 65536, operation
+        assert cost["shared_bytes"] <= SHARED_MEMORY_OF_A_BLOCK, operation
+
+
+@pytest.mark.parametrize("workload", EXPECTED)
+def test_every_projection_and_attention_runs_on_tensor_cores(workload: str, told: dict) -> None:
+    for operation, cost in told[workload]["dependent"].items():
+        cores = "mma.sync" in cost["ptx"] or "wgmma.mma_async" in cost["ptx"]
+        assert cores == (operation in {"qkv", "attend", "out", "gate_up", "down", "head"}), operation
+
+
+@pytest.mark.parametrize("workload", EXPECTED)
+def test_dependent_launches_load_weights_before_they_wait_and_all_else_after(workload: str, told: dict) -> None:
+    for operation, cost in told[workload]["dependent"].items():
+        before, wait, after = cost["ptx"].partition("griddepcontrol.wait")
+        assert wait and "griddepcontrol.wait" not in after, operation
+        assert before.count("griddepcontrol.launch_dependents") == 1, operation
+        assert "st.global" not in before and "cp.async" not in before and "st.global" in after, operation
+        if operation in {"qkv", "attend", "out", "gate_up", "down", "head"}:
+            assert before.count("ld.global") >= 4, operation
+
+
+def test_ordinary_launches_have_nothing_of_dependent_ones(told: dict) -> None:
+    assert not any("griddepcontrol" in cost["ptx"] for cost in told[EIGHT]["ordinary"].values())
+
+
+@pytest.mark.parametrize("workload", EXPECTED)
+def test_weights_come_sixteen_bytes_at_a_time(workload: str, told: dict) -> None:
+    """Narrower copies (cp.async.ca) would multiply the instructions; a few activations a thread may be that narrow."""
+    for operation in ("qkv", "out", "gate_up", "down", "head"):
+        ptx = told[workload]["dependent"][operation]["ptx"]
+        assert 4 * ptx.count("cp.async.ca") <= ptx.count("cp.async.cg.shared.global") > 0, operation
+
+
+def test_only_a_traced_step_reads_the_clock(told: dict) -> None:
+    for operation, cost in told[EIGHT]["traced"].items():
+        assert cost["ptx"].count("%globaltimer") >= 2 and "%smid" in cost["ptx"], operation
+    for mode in ("dependent", "ordinary"):
+        assert not any("%globaltimer" in cost["ptx"] for cost in told[EIGHT][mode].values())
