@@ -1,0 +1,143 @@
+"""Is what programs hand to each other ordered in the machine's code? Checks of PTX; no GPU and no interpreter can tell.
+
+A race that these find may give right results for years on one device. Each function returns what is wrong, in words;
+nothing: it found nothing. They ask for one way to do it, not for every way that would be right.
+
+`hand_over_faults`: a kernel whose programs wait for each other through counters (NVIDIA, "PTX ISA", Memory Consistency
+Model). Each signal is a release at the scope of the GPU with a barrier of the block's threads right before it, since
+the release of one thread orders the stores of the others only through that barrier; each wait an acquire with such a
+barrier behind it, before anything is read.
+
+`dependent_launch_faults`: a kernel that may start before its predecessor is done (programmatic dependent launch). No
+global store before `griddepcontrol.wait`, no load of what the predecessors write, and no way around the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from kernels.ptx import Instruction, instructions, parameters_of_addresses
+
+_ORDERED = {"release", "acquire", "acq_rel", "sc"}
+_WIDE = {"gpu", "sys"}
+
+
+def hand_over_faults(ptx: str) -> tuple[str, ...]:
+    """Of a kernel with counters; one that neither signals nor waits is at fault too."""
+    code = instructions(ptx)
+    found = [fault for at in range(len(code)) for fault in _faults_at(code, at)]
+    if not signals(ptx):
+        found.append("no signal: nothing is released")
+    if not waits(ptx):
+        found.append("no wait: nothing is acquired")
+    return tuple(found)
+
+
+def signals(ptx: str) -> int:
+    """Releases in the code."""
+    return sum(map(_is_signal, instructions(ptx)))
+
+
+def waits(ptx: str) -> int:
+    """Acquires in the code."""
+    return sum(map(_is_wait, instructions(ptx)))
+
+
+def dependent_launch_faults(ptx: str, written_before: Collection[int]) -> tuple[str, ...]:
+    """written_before: numbers of the parameters that point to what earlier launches write."""
+    code = instructions(ptx)
+    at = [place for place, instruction in enumerate(code) if instruction.does("griddepcontrol", "wait")]
+    if len(at) != 1:
+        return (f"{len(at)} waits for the predecessor, not one",)
+    sources = parameters_of_addresses(code)
+    return tuple(
+        fault for instruction in code[: at[0]] for fault in _early(instruction, sources, frozenset(written_before))
+    )
+
+
+def written_parameters(ptx: str) -> frozenset[int]:
+    """Numbers of the parameters that the kernel writes through."""
+    code = instructions(ptx)
+    sources = parameters_of_addresses(code)
+    stores = [one for one in code if _in_global_memory(one) and one.words[0] in ("st", "red", "atom")]
+    return frozenset().union(*(sources.get(store.address, frozenset()) for store in stores))
+
+
+def _faults_at(code: Sequence[Instruction], at: int) -> Iterator[str]:
+    instruction = code[at]
+    if not _in_global_memory(instruction):
+        return
+    if "volatile" in instruction.words or "relaxed" in instruction.words:
+        yield f"{instruction.name} orders nothing"
+    elif instruction.does("red") or instruction.does("atom"):
+        if not _ORDERED & set(instruction.words):
+            yield f"{instruction.name} is relaxed, as every atomic without an order"
+    if _ORDERED & set(instruction.words) and not _WIDE & set(instruction.words):
+        yield f"{instruction.name} is not ordered for other multiprocessors"
+    if _is_signal(instruction) and (between := _unordered_before(code, at)):
+        yield f"{instruction.name} has no barrier before it, but {between}"
+    if _is_wait(instruction) and (between := _unordered_after(code, at)):
+        yield f"{instruction.name} has no barrier behind it, but {between}"
+
+
+def _unordered_before(code: Sequence[Instruction], at: int) -> str:
+    """What stands between a signal and the barrier before it that must not; empty if nothing does."""
+    for instruction in reversed(code[:at]):
+        if instruction.is_barrier and not instruction.guard:
+            return ""
+        if instruction.label:
+            return f"the label {instruction.label}"
+        if _touches_memory(instruction):
+            return instruction.name
+    return "the kernel's start"
+
+
+def _unordered_after(code: Sequence[Instruction], at: int) -> str:
+    """As before, behind a wait; a spin goes back to the wait itself."""
+    for instruction in code[at + 1 :]:
+        if instruction.is_barrier and not instruction.guard:
+            return ""
+        if _touches_memory(instruction):
+            return instruction.name
+    return "the kernel's end"
+
+
+def _early(instruction: Instruction, sources: dict[str, frozenset[int]], written: frozenset[int]) -> Iterator[str]:
+    if instruction.does("bra") or instruction.does("ret") or instruction.does("exit"):
+        yield f"{instruction.name} stands before the wait"
+    if not _in_global_memory(instruction):
+        return
+    if not instruction.does("ld") and not _copies_to_shared(instruction):
+        yield f"{instruction.name} stands before the wait"
+    elif early := sources.get(instruction.address, frozenset()) & written:
+        yield f"{instruction.name} reads parameter {min(early)} before the wait"
+    elif instruction.address not in sources:
+        yield f"{instruction.name} reads from an address of unknown origin before the wait"
+
+
+def _is_signal(instruction: Instruction) -> bool:
+    return _in_global_memory(instruction) and bool({"release", "acq_rel", "sc"} & set(instruction.words))
+
+
+def _is_wait(instruction: Instruction) -> bool:
+    acquires = bool({"acquire", "acq_rel", "sc"} & set(instruction.words))
+    return _in_global_memory(instruction) and acquires and not instruction.does("red")
+
+
+def _touches_memory(instruction: Instruction) -> bool:
+    """Loads, stores and copies of what others may see, and of shared memory."""
+    return (
+        instruction.words[:1] in [("ld",), ("st",), ("red",), ("atom",), ("cp",)] and "param" not in instruction.words
+    )
+
+
+def _copies_to_shared(instruction: Instruction) -> bool:
+    places = [word for word in instruction.words if word.startswith("shared") or word == "global"]
+    return instruction.does("cp") and places[-1:] == ["global"]
+
+
+def _in_global_memory(instruction: Instruction) -> bool:
+    """Also without a state space: a generic address may be anywhere."""
+    if instruction.words[:1] not in [("ld",), ("st",), ("red",), ("atom",)]:
+        return instruction.does("cp", "global") and "prefetch" not in instruction.words
+    return not {"param", "local", "const", "shared", "shared::cta", "shared::cluster"} & set(instruction.words)
