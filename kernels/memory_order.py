@@ -6,7 +6,8 @@ nothing: it found nothing. They ask for one way to do it, not for every way that
 `hand_over_faults`: a kernel whose programs wait for each other through counters (NVIDIA, "PTX ISA", Memory Consistency
 Model). Each signal is a release at the scope of the GPU with a barrier of the block's threads right before it, since
 the release of one thread orders the stores of the others only through that barrier; each wait an acquire with such a
-barrier behind it, before anything is read.
+barrier behind it, before anything is read. Where a warp of its own signals, it waits at an mbarrier in place of that
+barrier, and whoever arrives there has passed a barrier of those that stored.
 
 `dependent_launch_faults`: a kernel that may start before its predecessor is done (programmatic dependent launch). No
 global store before `griddepcontrol.wait`, no load of what the predecessors write, and no way around the wait.
@@ -65,6 +66,10 @@ def written_parameters(ptx: str) -> frozenset[int]:
 
 def _faults_at(code: Sequence[Instruction], at: int) -> Iterator[str]:
     instruction = code[at]
+    if instruction.does("mbarrier") and "relaxed" in instruction.words:
+        yield f"{instruction.name} orders nothing"
+    if instruction.does("mbarrier", "arrive") and (between := _unordered_before(code, at)):
+        yield f"{instruction.name} has no barrier before it, but {between}"
     if not _in_global_memory(instruction):
         return
     if "volatile" in instruction.words or "relaxed" in instruction.words:
@@ -82,14 +87,24 @@ def _faults_at(code: Sequence[Instruction], at: int) -> Iterator[str]:
 
 def _unordered_before(code: Sequence[Instruction], at: int) -> str:
     """What stands between a signal and the barrier before it that must not; empty if nothing does."""
-    for instruction in reversed(code[:at]):
-        if instruction.is_barrier and not instruction.guard:
+    for place in range(at - 1, -1, -1):
+        instruction = code[place]
+        if (instruction.is_barrier and not instruction.guard) or _is_mbarrier_wait(code, place):
             return ""
         if instruction.label:
             return f"the label {instruction.label}"
         if _touches_memory(instruction):
             return instruction.name
     return "the kernel's start"
+
+
+def _is_mbarrier_wait(code: Sequence[Instruction], at: int) -> bool:
+    """A loop that is left when the phase is complete: `loop: try_wait; @!complete bra loop`."""
+    tries = code[at].does("mbarrier", "try_wait") or code[at].does("mbarrier", "test_wait")
+    if not tries or not 0 < at < len(code) - 1:
+        return False
+    back = code[at + 1]
+    return back.does("bra") and back.guard.startswith("!") and back.target == code[at - 1].label != ""
 
 
 def _unordered_after(code: Sequence[Instruction], at: int) -> str:

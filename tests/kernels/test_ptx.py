@@ -76,7 +76,27 @@ def test_a_release_behind_a_barrier_and_an_acquire_before_one_are_right() -> Non
     assert (memory_order.signals(text), memory_order.waits(text)) == (2, 2)
 
 
+def test_a_warp_may_signal_for_others_that_arrived_behind_a_barrier() -> None:
+    assert memory_order.hand_over_faults(kernel(HANDED_ON)) == ()
+
+
 RIGHT = WAIT + WORK + SIGNAL
+ARRIVE = """
+	bar.sync 	0, 128;
+	@%p126 mbarrier.arrive.shared::cta.b64 _, [%r310];
+"""
+SIGNAL_OF_A_WARP = """
+	bar.warp.sync 	-1;
+	{
+	.reg .pred complete;
+	waitLoop:
+	mbarrier.try_wait.parity.shared::cta.b64 complete, [%r186], %r3652;
+	@!complete bra.uni waitLoop;
+	}
+	add.s64 	%rd43, %rd44, -128;
+	@first red.release.gpu.global.add.u32 [%rd43], 1;
+"""
+HANDED_ON = f"{WAIT} @%p1 bra OTHER_WARP; {WORK} {ARRIVE} OTHER_WARP: {SIGNAL_OF_A_WARP}"
 
 
 def replaced(old: str, new: str, text: str = RIGHT) -> str:
@@ -127,6 +147,23 @@ HAND_OVER_FAULTS = {
         + WORK
         + SIGNAL,
         "no barrier behind it, but cp.async",
+    ),
+    "an arrival without a barrier": (
+        replaced("bar.sync 	0, 128;", "", HANDED_ON),
+        "mbarrier.arrive.shared::cta.b64 has no barrier before it, but st.global.b32",
+    ),
+    "a warp that does not wait": (
+        replaced("@!complete bra.uni waitLoop;", "", HANDED_ON),
+        "red.release.gpu.global.add.u32 has no barrier before it, but the label OTHER_WARP",
+    ),
+    "a warp that leaves too early": (replaced("@!complete", "@complete", HANDED_ON), "but the label waitLoop"),
+    "an arrival that orders nothing": (
+        replaced("arrive.", "arrive.relaxed.cta.", HANDED_ON),
+        "mbarrier.arrive.relaxed.cta.shared::cta.b64 orders nothing",
+    ),
+    "a store of the warp itself": (
+        replaced("add.s64 	%rd43", "st.global.b32 [%rd4], %r2;\nadd.s64 	%rd43", HANDED_ON),
+        "no barrier before it, but st.global.b32",
     ),
     "no signal": (WAIT + WORK, "no signal"),
     "no wait": (WORK + SIGNAL, "no wait"),
