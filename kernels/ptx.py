@@ -41,8 +41,8 @@ class Instruction:
 
     @property
     def is_barrier(self) -> bool:
-        """Of all threads of a block."""
-        return self.does("bar", "sync") or self.does("barrier", "sync")
+        """Of the threads of a block, or of a part of them that has more than one warp."""
+        return "warp" not in self.words and (self.does("bar", "sync") or self.does("barrier", "sync"))
 
     @property
     def address(self) -> str:

@@ -120,6 +120,10 @@ HAND_OVER_FAULTS = {
         WAIT + WORK + replaced("bar.sync 0;", "bar.sync 0; st.global.b32 [%rd4], %r2;", SIGNAL),
         "no barrier before it, but st.global.b32",
     ),
+    "a barrier of one warp": (
+        WAIT + WORK + replaced("bar.sync 0", "bar.warp.sync -1", SIGNAL),
+        "no barrier before it, but st.global.b32",
+    ),
     "a barrier of some threads": (
         WAIT + WORK + replaced("bar.sync", "@first bar.sync", SIGNAL),
         "no barrier before it, but st.global.b32",
