@@ -10,11 +10,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
-from kernels import reference, registry, workloads
-from kernels.llama import inputs as fresh_inputs
-from kernels.llama.pipeline import INTERPRETED, ModularStep, Tiles
+from kernels import registry, workloads
+from kernels.benchmarks import interpreted
+from kernels.llama.pipeline import INTERPRETED, Tiles
 from kernels.llama.weights import Weights
 from kernels.registry import Entry
 from kernels.workloads import Decode
@@ -42,46 +40,31 @@ def check(entry: Entry, workload: Decode, weights: Weights, *, seed: int, tiles:
     The three modular implementations differ in how they launch, which a CPU cannot try; their kernels are the
     same, so the interpreter runs them once in a process. Each is compiled as it would be launched.
     """
-    error = interpreted_error(workload, weights, seed=seed, tiles=tiles)
+    errors = {
+        "interpreter_error": interpreted.worst_error(workload, weights, seed=seed, tiles=tiles),
+        **{f"interpreter_error.{name}": error for name, error in interpreted.tiny_errors(seed).items()},
+    }
     tolerance = entry.tolerance.of(workload.number)
-    if not error <= tolerance:
-        raise AssertionError(f"{workload.name}: error {error:.3g} in the interpreter is over {tolerance:.3g}")
-    facts: dict[str, float | int | str | bool] = {"interpreter_error": error, "compiled_for": target(entry)}
+    for name, error in errors.items():
+        if not error <= tolerance:
+            raise AssertionError(f"{workload.name}: {name} {error:.3g} is over {tolerance:.3g}")
+    return {**errors, **compiled_facts(entry)}
+
+
+def compiled_facts(entry: Entry) -> Facts:
+    """Costs of each stage on the newest architecture, and that it compiles for the others."""
+    facts: dict[str, float | int | str | bool] = {"compiled_for": target(entry)}
     compiled = compiled_costs()[entry.name]
-    for operation, cost in compiled[target(entry)].items():
-        facts |= {f"{operation}.{name}": value for name, value in cost.items()}
+    for stage, cost in compiled[target(entry)].items():
+        facts |= {f"{stage}.{name}": value for name, value in cost.items()}
     for architecture in entry.architectures[:-1]:
         facts[f"compiles_for_sm_{architecture}"] = bool(compiled[f"sm_{architecture}"])
     return facts
 
 
-_ERRORS: dict[tuple[str, int], float] = {}
-
-
-def interpreted_error(workload: Decode, weights: Weights, *, seed: int, tiles: Tiles) -> float:
-    """Worst error of one interpreted step against the float64 reference, outputs and scratch poisoned before."""
-    key = (workload.name, seed)
-    if key not in _ERRORS:
-        inputs = fresh_inputs.fresh(workload, weights, seed)
-        expected = reference.decode(workload, weights, inputs, dtype=torch.float64)
-        before = [constant.clone() for constant in weights.tensors()]
-        step = ModularStep(workload, weights, inputs, tiles=tiles)
-        poison(step)
-        step()
-        if not all(map(torch.equal, before, weights.tensors())):
-            raise AssertionError(f"{workload.name}: a kernel changed the weights")
-        _ERRORS[key] = reference.worst_error(step.outputs, expected)
-    return _ERRORS[key]
-
-
-def poison(step: ModularStep) -> None:
-    for tensor in (*step.outputs.values(), *step.scratch):
-        tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
-
-
 @functools.cache
 def compiled_costs() -> Mapping[str, Mapping[str, Mapping[str, Mapping[str, int]]]]:
-    """Implementation -> target -> operation -> costs, from one other process: in this one Triton interprets."""
+    """Implementation -> target -> stage -> costs, from one other process: in this one Triton interprets."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_REPOSITORY), environment.get("PYTHONPATH", "")]))
     entries = [registry.entry("decode", name) for name in _COMPILED]

@@ -13,6 +13,7 @@ import pytest
 
 from kernels import offline, registry
 from kernels.benchmarks import off_device
+from kernels.llama.batched_pipeline import BatchedStep
 from kernels.llama.pipeline import ModularStep
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
@@ -131,7 +132,9 @@ def test_a_process_that_interprets_does_not_compile(tiny: Decode) -> None:
 @pytest.mark.parametrize("name", ["modular", "modular-graph", "modular-pdl"])
 def test_a_check_without_a_gpu_tells_error_and_costs(name: str, tiny: Decode, tiny_weights: Weights) -> None:
     facts = off_device.check(registry.entry("decode", name), tiny, tiny_weights, seed=1, tiles=SMALL_TILES)
-    assert 0 < facts["interpreter_error"] < 2e-5
+    errors = {name: error for name, error in facts.items() if name.startswith("interpreter_error")}
+    assert {name.partition(".")[2] for name in errors} == {"", "generation", "batch"}
+    assert all(0 < error < 2e-5 for error in errors.values())
     assert facts["compiled_for"] == "sm_90"
     assert {f"{operation}.registers" for operation in OPERATIONS} <= facts.keys()
     assert facts.get("compiles_for_sm_80") is (None if name == "modular-pdl" else True)
@@ -145,8 +148,20 @@ def test_a_wrong_output_is_found_without_a_gpu(tiny: Decode, tiny_weights: Weigh
         step.outputs["keys.1"].mul_(1.0001)
 
     monkeypatch.setattr(ModularStep, "__call__", slightly_wrong)
-    with pytest.raises(AssertionError, match=r"error 0.0001 in the interpreter is over 2e-05"):
+    with pytest.raises(AssertionError, match=r"interpreter_error 0.0001 is over 2e-05"):
         off_device.check(registry.entry("decode", "modular"), tiny, tiny_weights, seed=2, tiles=SMALL_TILES)
+
+
+def test_a_wrong_sequence_is_found_without_a_gpu(tiny: Decode, tiny_weights: Weights, monkeypatch) -> None:
+    right = BatchedStep.__call__
+
+    def mixed_up(step: BatchedStep) -> None:
+        right(step)
+        step.outputs["logits"].copy_(step.outputs["logits"].roll(1, dims=0))
+
+    monkeypatch.setattr(BatchedStep, "__call__", mixed_up)
+    with pytest.raises(AssertionError, match=r"interpreter_error.batch inf|interpreter_error.batch 1"):
+        off_device.check(registry.entry("decode", "modular"), tiny, tiny_weights, seed=4, tiles=SMALL_TILES)
 
 
 def test_a_kernel_that_changes_the_weights_is_found_without_a_gpu(
