@@ -3,8 +3,10 @@
     python -m kernels.timeline record WORKLOAD [IMPLEMENTATION ...] -o FOLDER
     python -m kernels.timeline summary RESULT ... [--workload NAME] [--implementation NAME]
     python -m kernels.timeline perfetto RESULT ... -o trace.json [--workload NAME] [--implementation NAME]
+    python -m kernels.timeline project FOLDER/modular-graph.traces.pt FOLDER/modular-pdl.traces.pt [--bandwidth TB/s]
 
-RESULT is a result file of perfci, or `FOLDER/timelines.json`. `record` runs on this device, without perfci.
+RESULT is a result file of perfci, or `FOLDER/timelines.json`. `record` runs on this device, without perfci. `project`
+compiles the kernels to see how many programs fit on a multiprocessor, which needs no GPU, and takes half a minute.
 """
 
 from __future__ import annotations
@@ -19,16 +21,23 @@ import torch
 
 from kernels import registry, workloads
 from kernels.timeline import figures, files, perfetto
+from kernels.timeline.analysis import summarize
+from kernels.timeline.simulation import Mode
 from kernels.timeline.spans import Timeline
+from kernels.timeline.trace import Trace
 
 _SEED = 1
+_MODES: dict[str, Mode] = {"modular-graph": "graph", "modular-pdl": "pdl"}
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (ValueError, OSError) as error:
+    except KeyError as error:
+        sys.stderr.write(f"{error.args[0]}\n")
+        return 2
+    except (ValueError, OSError, RuntimeError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
 
@@ -72,6 +81,27 @@ def _record(options: argparse.Namespace) -> int:
     return 0
 
 
+def _project(options: argparse.Namespace) -> int:
+    from kernels.timeline import occupancy, projection
+
+    traces: dict[Mode, Trace] = {}
+    names: set[str] = set()
+    for path in options.traces:
+        name, implementation, steps = files.read_traces(path)
+        if implementation not in _MODES:
+            raise ValueError(f"{path} is of {implementation}; the model takes {' and '.join(_MODES)}")
+        traces[_MODES[implementation]] = steps[summarize(steps).typical]
+        names.add(name)
+    if len(names) > 1:
+        raise ValueError(f"traces of {' and '.join(sorted(names))}; give those of one workload")
+    workload = workloads.named(names.pop())
+    footprints = occupancy.of_modular(workload, "modular-pdl" if "pdl" in traces else "modular-graph")
+    bandwidth = None if options.bandwidth is None else options.bandwidth * 1000
+    found = projection.predictions(traces, workload, bandwidth=bandwidth, footprints=footprints)
+    sys.stdout.write(projection.table(found, workload) + "\n")
+    return 0
+
+
 def _runnable(workload: workloads.Decode, device: str) -> list[str]:
     capability = None
     if device == "cuda":
@@ -94,6 +124,10 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--steps", type=int, default=5)
     record.add_argument("-o", "--out", type=Path, required=True)
     record.set_defaults(run=_record)
+    project = commands.add_parser("project", help="what tile-level dependency triggers would give: a projection")
+    project.add_argument("traces", nargs="+", type=Path, metavar="TRACES")
+    project.add_argument("--bandwidth", type=float, help="TB/s that many programs can read; else what the head reached")
+    project.set_defaults(run=_project)
     for name, run, told in (
         ("summary", _summary, "print where the time goes"),
         ("perfetto", _perfetto, "write JSON for ui.perfetto.dev"),

@@ -19,7 +19,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Mode = Literal["graph", "pdl", "tiles"]
 MODES: tuple[Mode, ...] = ("graph", "pdl", "tiles")
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """programs: how many; residents: how many of them fit on a multiprocessor at once.
+    """programs: how many; residents: how many of them fit on a multiprocessor at once (None: they take no room).
 
     A program: lead ns, then early_bytes, which may come before its wait ends; then late_bytes, then follow ns.
     producers: program -> those of the launch before that it needs; None: all. The first launch needs none.
@@ -56,7 +56,7 @@ class Launch:
 
     name: str
     programs: int
-    residents: int
+    residents: int | None
     lead: float = 0.0
     early_bytes: float = 0.0
     late_bytes: float = 0.0
@@ -64,19 +64,31 @@ class Launch:
     producers: Producers = field(default=lambda program: None)
 
     def __post_init__(self) -> None:
-        if self.programs < 1 or self.residents < 1:
+        if self.programs < 1 or (self.residents is not None and self.residents < 1):
             raise ValueError(f"{self.name}: {self.programs} programs, {self.residents} on a multiprocessor; 1 at least")
         if min(self.lead, self.early_bytes, self.late_bytes, self.follow) < 0:
             raise ValueError(f"{self.name}: latencies and bytes cannot be below 0")
 
 
+class Ran(NamedTuple):
+    """One program: its launch's index, its own, where, and its moments in ns from the first admission."""
+
+    launch: int
+    program: int
+    sm: int
+    begin: float
+    wait_end: float
+    done: float
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """ns from the first admission; for each launch when its first wait was over, and when it ended."""
+    """ns from the first admission; when each launch's first wait was over, and when it ended; and all programs."""
 
     duration: float
     released: tuple[float, ...]
     ended: tuple[float, ...]
+    programs: tuple[Ran, ...]
 
 
 def simulate(launches: Sequence[Launch], machine: Machine, mode: Mode) -> Outcome:
@@ -88,7 +100,11 @@ def simulate(launches: Sequence[Launch], machine: Machine, mode: Mode) -> Outcom
         pass
     if stuck := [launch.name for launch, left in zip(launches, run.unfinished, strict=True) if left]:
         raise ValueError(f"{stuck[0]} waits for programs that the launch before it does not have")
-    return Outcome(max(run.ended), tuple(run.released), tuple(run.ended))
+    programs = tuple(sorted(run.ran))
+    released = [math.inf] * len(launches)
+    for ran in programs:
+        released[ran.launch] = min(released[ran.launch], ran.wait_end)
+    return Outcome(max(run.ended), tuple(released), tuple(run.ended), programs)
 
 
 _LED, _FOLLOWED, _RELEASED, _ADMIT = range(4)
@@ -104,17 +120,19 @@ class _Run:
         self.order = 0
         self.memory = _SharedMemory(machine.bandwidth)
         # Room in whole units, so that no rounding lets one program too many in: a program of n residents takes 1 / n.
-        self.units = math.lcm(*(launch.residents for launch in launches))
+        self.units = math.lcm(*(launch.residents for launch in launches if launch.residents))
+        self.sizes = [self.units // launch.residents if launch.residents else 0 for launch in launches]
         self.room = [(-self.units, sm) for sm in range(machine.multiprocessors)]
         self.free = [self.units] * machine.multiprocessors
-        self.place: dict[tuple[int, int], int] = {}
+        self.admitted: dict[tuple[int, int], tuple[int, float]] = {}  # multiprocessor, moment
+        self.waited: dict[tuple[int, int], float] = {}
+        self.ran: list[Ran] = []
         self.next = (0, 0)
         self.admissible = 0  # launches before this one may be admitted
         self.unfinished = [launch.programs for launch in launches]
         self.pending = [[2] * launch.programs for launch in launches]  # early bytes, wait
         self.missing: list[list[int]] = [[0] * launch.programs for launch in launches]
         self.dependents: dict[tuple[int, int], list[int]] = {}
-        self.released = [math.inf] * len(launches)
         self.ended = [0.0] * len(launches)
         self._allow(0, at=0.0)
         if mode == "tiles":
@@ -140,7 +158,7 @@ class _Run:
         if what == _LED:
             self._transfer(launch, program, early=True)
         elif what == _RELEASED:
-            self.released[launch] = min(self.released[launch], self.now)
+            self.waited[launch, program] = self.now
             self._ready(launch, program)
         elif what == _ADMIT:
             self.admissible = max(self.admissible, launch + 1)
@@ -161,12 +179,12 @@ class _Run:
         """In order, as long as there is room: nothing overtakes a program that does not fit yet."""
         launch, program = self.next
         while launch < self.admissible and launch < len(self.launches):
-            size = self.units // self.launches[launch].residents
+            size = self.sizes[launch]
             sm = self._roomiest()
             if self.free[sm] < size:
                 break
             self._take(sm, size)
-            self.place[launch, program] = sm
+            self.admitted[launch, program] = sm, self.now
             self._after(self.launches[launch].lead, _LED, launch, program)
             program += 1
             if program == self.launches[launch].programs:
@@ -196,7 +214,10 @@ class _Run:
     def _end(self, launch: int, program: int) -> None:
         self.ended[launch] = self.now
         self.unfinished[launch] -= 1
-        self._take(self.place.pop((launch, program)), -(self.units // self.launches[launch].residents))
+        sm, begin = self.admitted.pop((launch, program))
+        waited = max(begin, self.waited.pop((launch, program)))
+        self.ran.append(Ran(launch, program, sm, begin, waited, self.now))
+        self._take(sm, -self.sizes[launch])
         if self.mode == "tiles":
             for dependent in self.dependents.pop((launch, program), ()):
                 self._arrive(launch + 1, dependent)

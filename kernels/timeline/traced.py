@@ -48,7 +48,14 @@ def prepare(
 def _batched(
     implementation: str, workload: Decode, weights: Weights, inputs: Mapping[str, Tensor]
 ) -> tuple[Launchable, TraceBuffer]:
-    raise ValueError(f"{workload.name}: the batched kernels write no stamps")
+    from kernels.llama import batched_pipeline, batched_plan, batched_tiles
+
+    slots = batched_plan.slots(workload, batched_tiles.tiles_for(workload))
+    trace = TraceBuffer(slots, device=weights.embedding.device)
+    if implementation == "modular":
+        return batched_pipeline.BatchedStep(workload, weights, inputs, trace=trace), trace
+    pdl = implementation == "modular-pdl"
+    return batched_pipeline.ReplayedBatchedStep(workload, weights, inputs, pdl=pdl, trace=trace), trace
 
 
 def _megakernel(

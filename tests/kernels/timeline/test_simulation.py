@@ -197,5 +197,7 @@ def test_a_merge_needs_the_parts_of_its_group_and_products_need_all() -> None:
         ("head", "pick"),
     ):
         assert producers(SHAPE, before=(before, 9), stage=(stage, 3), program=0) is None
+    assert producers(SHAPE, before=("qkv", 384), stage=("attend", 32), program=0, tiles=2) is None
+    assert producers(SHAPE, before=("qkv", 100), stage=("attend", 32), program=0) is None
     with pytest.raises(ValueError, match="program 32 of attend, which has 32"):
         producers(SHAPE, before=("qkv", 384), stage=("attend", 32), program=32)
