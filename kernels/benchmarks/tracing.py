@@ -31,10 +31,17 @@ def wanted(device: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def trace_of(
-    entry: Entry, workload: Decode, weights: Callable[[], Weights], inputs: Callable[[], Mapping[str, Tensor]]
+    entry: Entry,
+    workload: Decode,
+    weights: Callable[[], Weights],
+    inputs: Callable[[], Mapping[str, Tensor]],
+    *,
+    environment: Mapping[str, str] = os.environ,
 ) -> Callable[[], Facts] | None:
-    """For `Case.trace`: None for a workload of several steps, whose trace would show one step over and over."""
-    if workload.steps > 1:
+    """For `Case.trace`. None for a workload of several steps, whose trace would show one step over and over; and,
+    unless PERFCI_TRACE=1 asks for it, for what torch.compile makes: prepared anew it is compiled anew, for seconds.
+    """
+    if workload.steps > 1 or (entry.name.startswith("torch-compile") and environment.get(SWITCH) != "1"):
         return None
     return lambda: trace_facts(entry, workload, weights(), inputs())
 

@@ -71,6 +71,6 @@ def early_share(options: Mapping[str, Any]) -> float:
     flight before it waits; one that attends has its first BLOCK of positions; any other has all."""
     if "TILES" in options:
         return min(1.0, options.get("STAGES", 1) / options["TILES"])
-    if "BLOCK" in options and "SPLITS" not in options:
+    if {"BLOCK", "CONTEXT"} <= options.keys() and "SPLITS" not in options:
         return min(1.0, options["BLOCK"] / max(1, options["CONTEXT"] - 1))
     return 1.0

@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 
+from perfci import artifact
 from perfci.bench import outcome, plugin, process_report, rules
+from perfci.bench.ledger import Device, Ledger
 from perfci.bench.process import Ended
 from perfci.bench.process_report import ProcessReport
-from perfci.model import RunStatus, Status
+from perfci.model import Measurement, RunStatus, Status
+from tests.build import ENVIRONMENT, H200, NODE, a_measurement
 
 # Shorter than the service's rules: what is tested is the way of the numbers, not the numbers.
 QUICK = """\
@@ -429,6 +432,20 @@ def test_case(measure, trace):
     assert "trace" not in found["packed"].extras
     assert (found["plain"].trace, len(str(found["plain"].extras["trace"]))) == ("", 500)
     assert (found["large"].trace, len(str(found["large"].extras["trace"]))) == ("", 500)
+
+
+@pytest.mark.parametrize("trace", ["not base64!", "A" * 131_073, 5, None, ["QUJD"]])
+def test_a_report_that_was_tampered_with_loses_its_trace_and_keeps_its_numbers(tmp_path: Path, trace: object) -> None:
+    device = Device(hardware=H200, node=NODE, environment=ENVIRONMENT, harness="perfci/test")
+    path = tmp_path / "report.json"
+
+    def kept(given: object) -> Measurement:
+        row = {**json.loads(json.dumps(artifact.plain(a_measurement()))), "trace": given}
+        path.write_text(json.dumps({**Ledger(finished=True).plain(device), "measurements": [row]}))
+        return process_report.read(path).measurements[0]
+
+    assert (kept(trace).trace, kept(trace).status) == ("", Status.OK)
+    assert kept("QUJD").trace == "QUJD"
 
 
 def test_without_a_time_there_is_no_trace(suite: Suite) -> None:

@@ -168,6 +168,9 @@ def test_a_generation_and_kernels_without_stamps_are_not_traced(tiny: Decode, ti
     generation = named("decode/llama-tiny/b1-gen5+6-fp32")
     entry = registry.entry("decode", "modular")
     assert tracing.trace_of(entry, generation, lambda: tiny_weights, dict) is None
+    compiled = registry.entry("decode", "torch-compile")
+    assert tracing.trace_of(compiled, tiny, lambda: tiny_weights, dict, environment={}) is None
+    assert tracing.trace_of(compiled, tiny, lambda: tiny_weights, dict, environment={"PERFCI_TRACE": "1"}) is not None
     with pytest.raises(ValueError, match="has 6 steps; trace a workload of one"):
         recording.recorded(entry, generation, tiny_weights, {})
     with pytest.raises(ValueError, match="has 6 steps; trace a workload of one"):
