@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from kernels import reference, registry, workloads
-from kernels.benchmarks import tracing
+from kernels.benchmarks import loaded, tracing
 from kernels.benchmarks.cases import case_of
 from kernels.llama import inputs as fresh_inputs
 from kernels.llama import weights as llama_weights
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode, LlamaShape, Number
-from perfci.bench.case import Case, CheckOnly, Measure, Tensors
+from perfci.bench.case import Case, CheckOnly, Measure, Step, Tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WEIGHTS_SEED = 1
@@ -47,17 +47,26 @@ def decode_case(workload: Decode, entry: registry.Entry) -> Case:
     def weights() -> Weights:
         return shared_weights(workload.name)
 
+    taken: dict[str, float | int | str | bool] = {}
+
+    def prepare(inputs: Tensors) -> Step:
+        step: Step = entry.load()(workload, weights(), inputs)
+        if DEVICE == "cuda" and entry.language == "triton":
+            taken.update(loaded.costs(step))
+        return step
+
+    traced = tracing.trace_of(entry, workload, weights, lambda: traced_inputs(workload)) if TRACED else None
     return case_of(
         workload,
         entry,
         device=DEVICE,
         fresh_inputs=lambda seed: fresh_inputs.fresh(workload, weights(), seed),
-        prepare=lambda inputs: entry.load()(workload, weights(), inputs),
+        prepare=prepare,
         reference=None if workload.steps > 1 else lambda inputs: expected(workload, inputs),
         guided_reference=guided(workload, entry) if workload.steps > 1 else None,
         exact=("token",),
         steps=workload.steps,
-        trace=tracing.trace_of(entry, workload, weights, lambda: traced_inputs(workload)) if TRACED else None,
+        trace=lambda: {**taken, **(traced() if traced is not None else {})},
         check_only=check_only(workload, entry) if entry.language == "triton" and DEVICE == "cpu" else None,
     )
 

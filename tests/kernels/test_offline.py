@@ -64,6 +64,21 @@ json.dump({
 }, sys.stdout)
 """
 
+LOADED = """
+import json, sys
+from kernels import absent_device, offline, registry, workloads
+from kernels.benchmarks import loaded
+workload = workloads.named("decode/llama-1b/b1-ctx512-bf16")
+prepare = registry.entry("decode", "modular").load()
+with absent_device.installed(90) as device:
+    step = prepare(workload, offline.absent_weights(workload), offline.absent_inputs(workload))
+    found = loaded.costs(step)
+    launched = len(device.launches)
+compiled = offline.compiled(workload, prepare, architecture=90)
+shared = {f"{stage}.shared_bytes": kernel.shared_bytes for stage, kernel in compiled.items()}
+json.dump({"found": found, "shared": shared, "launched": launched}, sys.stdout)
+"""
+
 
 def compiling(repository: Path, code: str) -> dict:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -127,6 +142,14 @@ def test_what_cannot_be_compiled_is_refused_with_its_reason(
 def test_a_process_that_interprets_does_not_compile(tiny: Decode) -> None:
     with pytest.raises(RuntimeError, match="TRITON_INTERPRET is set"):
         offline.compiled(tiny, registry.entry("decode", "modular").load(), architecture=90)
+
+
+def test_what_a_loaded_kernel_takes_is_told_without_a_launch(repository: Path) -> None:
+    told = compiling(repository, LOADED)
+    found = told["found"]
+    assert list(found)[::3] == [f"{operation}.registers" for operation in OPERATIONS]
+    assert {name: value for name, value in found.items() if name.endswith(".shared_bytes")} == told["shared"]
+    assert told["launched"] == 0
 
 
 @pytest.mark.parametrize("name", ["modular", "modular-graph", "modular-pdl"])
