@@ -16,6 +16,7 @@ from torch import Tensor
 from kernels.llama.weights import Weights
 from kernels.registry import Entry
 from kernels.timeline import figures, recording, spans
+from kernels.timeline.traced import STAMPED
 from kernels.workloads import Decode
 from perfci.bench.case import Facts
 
@@ -39,9 +40,10 @@ def trace_of(
     environment: Mapping[str, str] = os.environ,
 ) -> Callable[[], Facts] | None:
     """For `Case.trace`. None for a workload of several steps, whose trace would show one step over and over; and,
-    unless PERFCI_TRACE=1 asks for it, for what torch.compile makes: prepared anew it is compiled anew, for seconds.
+    unless PERFCI_TRACE=1 asks for it, for PyTorch's kernels: the profiler leaves hooks in the driver, under which the
+    process would time its other implementations, and what torch.compile makes is compiled anew.
     """
-    if workload.steps > 1 or (entry.name.startswith("torch-compile") and environment.get(SWITCH) != "1"):
+    if workload.steps > 1 or (entry.name not in STAMPED and environment.get(SWITCH) != "1"):
         return None
     return lambda: trace_facts(entry, workload, weights(), inputs())
 
