@@ -85,11 +85,16 @@ def _ahead(weights, WAYS: tl.constexpr, FIRST: tl.constexpr, DEPTH: tl.constexpr
 
 
 @triton.jit
-def _scales(squares_ptr, sequences, there, BATCH: tl.constexpr, PARTS: tl.constexpr, D: tl.constexpr, EPSILON):
-    """1 / sqrt(mean(x^2) + epsilon) of each sequence, float32 [N]; the parts are added in one fixed order."""
-    parts = tl.arange(0, PARTS)
-    squares = tl.load(squares_ptr + parts[:, None] * BATCH + sequences[None, :], mask=there[None, :], other=0.0)
-    return tl.rsqrt(tl.sum(squares, 0) / D + EPSILON)
+def _squares(squares_ptr, sequences, BATCH: tl.constexpr, PARTS: tl.constexpr):
+    """The sums of squares of all parts, float32 [PARTS, N]. Loaded before the weights' loop, which hides it."""
+    cells = squares_ptr + tl.arange(0, PARTS)[:, None] * BATCH + sequences[None, :]
+    return tl.load(cells, mask=sequences[None, :] < BATCH, other=0.0)
+
+
+@triton.jit
+def _scales(squares, D: tl.constexpr, EPSILON: tl.constexpr):
+    """1 / sqrt(mean(x^2) + epsilon) of each sequence, float32 [1, N]; the parts are added in one fixed order."""
+    return tl.rsqrt(tl.sum(squares, 0) / D + EPSILON)[None, :]
 
 
 @triton.jit
@@ -281,8 +286,9 @@ def project_gate_up(
     there = sequences < BATCH
     begin, end = wait(begin, PDL, TRACE)
     activations = scaled_ptr + sequences[None, :] * D
+    squares = _squares(squares_ptr, sequences, BATCH, PARTS)
     sums = _product(ahead, weights, activations, there[None, :], WAYS, FIRST, D, BLOCK, STAGES)
-    sums *= _scales(squares_ptr, sequences, there, BATCH, PARTS, D, EPSILON)[None, :]
+    sums *= _scales(squares, D, EPSILON)
     gate, up = tl.split(tl.permute(tl.reshape(sums, [2, HALF, N]), (1, 2, 0)))
     hidden = (gate * tl.sigmoid(gate) * up).to(hidden_ptr.dtype.element_ty)
     cells = sequences[None, :] * F + tile * HALF + tl.arange(0, HALF)[:, None]
@@ -327,8 +333,9 @@ def project_head(
     there = sequences < BATCH
     begin, end = wait(begin, PDL, TRACE)
     activations = scaled_ptr + sequences[None, :] * D
+    squares = _squares(squares_ptr, sequences, BATCH, PARTS)
     sums = _product(ahead, weights, activations, there[None, :], WAYS, FIRST, D, BLOCK, STAGES)
-    logits = sums * _scales(squares_ptr, sequences, there, BATCH, PARTS, D, EPSILON)[None, :]
+    logits = sums * _scales(squares, D, EPSILON)
     cells = sequences[None, :] * V + tile * ROWS + rows[:, None]
     tl.store(logits_ptr + cells, logits, mask=there[None, :])
     best, row = tl.max(logits, 0, return_indices=True)
