@@ -77,7 +77,7 @@ def check_only(workload: Decode, entry: registry.Entry) -> CheckOnly:
     seed = int(os.environ.get("PERFCI_SEED", "0"))
     return CheckOnly(
         check=lambda: off_device.check(entry, workload, shared_weights(workload.name), seed=seed),
-        reason=off_device.REASON.format(target=off_device.target(entry), compiled=off_device.COMPILED_WORKLOAD),
+        reason=off_device.reason(entry),
     )
 
 

@@ -94,7 +94,7 @@ def costs() -> dict:
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    [(e.name, f"sm_{a}") for e in registry.ENTRIES if e.name in off_device._COMPILED for a in e.architectures],
+    [(entry.name, f"sm_{architecture}") for entry in off_device.checked_here() for architecture in entry.architectures],
 )
 def test_every_operation_compiles_at_the_1b_sizes_without_spilling(name: str, target: str, costs: dict) -> None:
     found = costs[name][target]
