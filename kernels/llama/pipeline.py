@@ -10,7 +10,7 @@ from torch import Tensor
 from kernels.llama.inputs import buffers
 from kernels.llama.plan import Launch, launches, slots
 from kernels.llama.scratch import Scratch, programs, scratch
-from kernels.llama.tiles import HOPPER, HOPPER_LONG, HOPPER_SHORT, INTERPRETED, Tile, Tiles, check, tiles_for
+from kernels.llama.tiles import HOPPER, HOPPER_LONG, HOPPER_SHORT, INTERPRETED, Split, Tile, Tiles, check, tiles_for
 from kernels.llama.weights import Weights
 from kernels.timeline.trace import TraceBuffer
 from kernels.workloads import Decode
@@ -23,6 +23,7 @@ __all__ = [
     "Launch",
     "ModularStep",
     "Scratch",
+    "Split",
     "Tile",
     "Tiles",
     "check",

@@ -9,10 +9,10 @@ from typing import Any
 import triton
 from torch import Tensor
 
-from kernels.llama import operations, split_attention
+from kernels.llama import operations, split_attention, streamed
 from kernels.llama.inputs import Buffers
 from kernels.llama.scratch import Scratch, programs, splits
-from kernels.llama.tiles import Tile, Tiles, check
+from kernels.llama.tiles import Split, Tile, Tiles, check
 from kernels.llama.weights import Weights
 from kernels.timeline.trace import Slot, TraceBuffer
 from kernels.workloads import Decode
@@ -125,7 +125,7 @@ class _Plan:
         self.made.append(Launch(name, kernel, (count,), arguments, keywords, layer))
 
     def step(self, step: int) -> None:
-        live, between, weights, tiles, shape = self.live, self.between, self.weights, self.tiles, self.workload.shape
+        live, between, weights, shape = self.live, self.between, self.weights, self.workload.shape
         token_in = live.token_in if step == 0 else live.token[step - 1 : step]
         position = live.position if self.workload.steps == 1 else between.positions[step]
         fed = {"FED": True} if step else {}
@@ -133,28 +133,36 @@ class _Plan:
         for layer in range(shape.layers):
             self.attention(layer, position)
             self.feed_forward(layer)
+        self.head(live.token if self.workload.steps == 1 else live.token[step : step + 1])
+
+    def head(self, token: Tensor) -> None:
+        """The head and the choice of the token, which goes to `token` [1]."""
+        between, tiles, shape, count = self.between, self.tiles, self.workload.shape, self.programs["head"]
+        stream = tiles.head.stages is not None
+        walk = {"ROWS": tiles.head.rows, "TILES": tiles.head_tiles}
+        if stream:
+            walk = {**tiles.head.walk(shape.vocab), "V": shape.vocab}
         self.add(
             "head",
-            operations.project_head,
+            streamed.stream_head if stream else operations.project_head,
             tiles.head,
             between.x,
-            weights.norms[2 * shape.layers],
-            weights.embedding,
-            live.logits,
+            self.weights.norms[2 * shape.layers],
+            self.weights.embedding,
+            self.live.logits,
             between.best,
             between.best_row,
             **self.narrow,
-            ROWS=tiles.head.rows,
-            TILES=tiles.head_tiles,
+            **walk,
         )
-        count = self.programs["head"]
         self.add(
             "pick",
-            operations.pick,
+            streamed.pick_lowest if stream else operations.pick,
             Tile(1, 8),
             between.best,
             between.best_row,
-            live.token if self.workload.steps == 1 else live.token[step : step + 1],
+            token,
+            **({"V": shape.vocab} if stream else {}),
             COUNT=count,
             WIDTH=triton.next_power_of_2(count),
         )
@@ -165,7 +173,7 @@ class _Plan:
         cache = (of_layer["keys"], of_layer["values"])
         self.add(
             "qkv",
-            operations.project_qkv,
+            operations.project_qkv if tiles.qkv.stages is None else streamed.stream_qkv,
             tiles.qkv,
             between.x,
             of_layer["attention_norm"],
@@ -178,48 +186,69 @@ class _Plan:
             layer=layer,
             **self.narrow,
             **self.heads,
-            ROWS=tiles.qkv.rows,
+            **({"ROWS": tiles.qkv.rows} if tiles.qkv.stages is None else tiles.qkv.walk(shape.qkv_rows // 2)),
         )
         asked = (between.query, *cache, position)
         block: dict[str, Any] = {**self.heads, "BLOCK": tiles.attend.rows}
-        if tiles.merge is None:
+        attended = {"layer": layer, "D": shape.hidden, **tiles.out.walk(shape.hidden)}
+        if tiles.split is None:
             self.add("attend", operations.attend, tiles.attend, *asked, between.attended, layer=layer, **block)
-        else:
+        elif self.attention_parts(tiles.split, layer, asked, block):
             count = splits(self.workload, tiles)
-            parts = (between.parts, between.peaks, between.totals)
-            self.add(
-                "attend", split_attention.attend_split, tiles.attend, *asked, *parts, layer=layer, **block, SPLITS=count
-            )
-            self.add(
-                "merge",
-                split_attention.merge_splits,
-                tiles.merge,
-                *parts,
-                between.attended,
-                layer=layer,
-                HD=shape.head_dim,
-                SPLITS=count,
-                WIDTH=triton.next_power_of_2(count),
-            )
+            widths = {"QUERY_HEADS": shape.query_heads, "HD": shape.head_dim, "SPLITS": count}
+            residual = (of_layer["out"], between.x)
+            self.add("out", streamed.stream_merge_and_add, tiles.out, *self.parts(), *residual, **attended, **widths)
+            return
         self.add(
             "out",
-            operations.project_and_add,
+            operations.project_and_add if tiles.out.stages is None else streamed.stream_and_add,
             tiles.out,
             between.attended,
             of_layer["out"],
             between.x,
-            layer=layer,
-            **tiles.out.walk(shape.hidden),
-            D=shape.hidden,
+            **attended,
             K=shape.query_rows,
         )
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.between.parts, self.between.peaks, self.between.totals
+
+    def attention_parts(self, split: Split, layer: int, asked: tuple[Tensor, ...], block: Mapping[str, Any]) -> bool:
+        """Attention in parts and, unless the output projection has to do that (True), the merge of the parts."""
+        shape, count = self.workload.shape, splits(self.workload, self.tiles)
+        self.add(
+            "attend",
+            split_attention.attend_split,
+            self.tiles.attend,
+            *asked,
+            *self.parts(),
+            layer=layer,
+            **block,
+            SPLITS=count,
+            HEADS=split.heads,
+        )
+        if split.merge_warps is None:
+            return True
+        self.add(
+            "merge",
+            split_attention.merge_splits,
+            Tile(1, split.merge_warps),
+            *self.parts(),
+            self.between.attended,
+            layer=layer,
+            QUERY_HEADS=shape.query_heads,
+            HD=shape.head_dim,
+            SPLITS=count,
+            WIDTH=triton.next_power_of_2(count),
+        )
+        return False
 
     def feed_forward(self, layer: int) -> None:
         between, tiles, shape = self.between, self.tiles, self.workload.shape
         of_layer = self.layers[layer]
         self.add(
             "gate_up",
-            operations.project_gate_up,
+            operations.project_gate_up if tiles.gate_up.stages is None else streamed.stream_gate_up,
             tiles.gate_up,
             between.x,
             of_layer["ffn_norm"],
@@ -232,7 +261,7 @@ class _Plan:
         )
         self.add(
             "down",
-            operations.project_and_add,
+            operations.project_and_add if tiles.down.stages is None else streamed.stream_and_add,
             tiles.down,
             between.hidden,
             of_layer["down"],

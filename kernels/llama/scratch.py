@@ -20,18 +20,19 @@ def splits(workload: Decode, tiles: Tiles) -> int:
 def programs(workload: Decode, tiles: Tiles) -> dict[str, int]:
     """How many programs each operation has, in the order of a step; those between embed and head once a layer."""
     shape = workload.shape
-    if tiles.merge is None:
-        attention = {"attend": shape.query_heads}
-    else:
-        attention = {"attend": shape.kv_heads * splits(workload, tiles), "merge": shape.query_heads}
+    attention = {"attend": shape.query_heads}
+    if tiles.split is not None:
+        attention["attend"] = shape.query_heads // tiles.split.heads * splits(workload, tiles)
+        if tiles.split.merge_warps is not None:
+            attention["merge"] = shape.query_heads
     return {
         "embed": 1,
-        "qkv": shape.qkv_rows // 2 // tiles.qkv.rows,
+        "qkv": tiles.qkv.walk(shape.qkv_rows // 2)["PROGRAMS"],
         **attention,
         "out": tiles.out.walk(shape.hidden)["PROGRAMS"],
         "gate_up": tiles.gate_up.walk(shape.ffn)["PROGRAMS"],
         "down": tiles.down.walk(shape.hidden)["PROGRAMS"],
-        "head": shape.vocab // (tiles.head.rows * tiles.head_tiles),
+        "head": tiles.head.walk(shape.vocab // (1 if tiles.head.stages else tiles.head_tiles))["PROGRAMS"],
         "pick": 1,
     }
 
@@ -39,7 +40,7 @@ def programs(workload: Decode, tiles: Tiles) -> dict[str, int]:
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """What kernels hand to each other, float32: x [D], query and attended [QUERY_HEADS HD], hidden [F], best [programs
-    of the head]; where attention is split, parts [QUERY_HEADS, SPLITS, HD], peaks and totals [QUERY_HEADS, SPLITS]
+    of the head]; where attention is split, parts [SPLITS, QUERY_HEADS, HD], peaks and totals [SPLITS, QUERY_HEADS]
     (else of no elements). best_row int32.
 
     positions int64 [steps, 2]: the position of each step, twice, so that each is as aligned as the first. Written
@@ -74,7 +75,7 @@ def scratch(workload: Decode, tiles: Tiles, *, device: torch.device | str) -> Sc
         return tensor
 
     best = programs(workload, tiles)["head"]
-    parts = splits(workload, tiles) if tiles.merge else 0
+    parts = splits(workload, tiles) if tiles.split else 0
     return Scratch(
         x=room(shape.hidden),
         query=room(shape.query_rows),
@@ -82,9 +83,9 @@ def scratch(workload: Decode, tiles: Tiles, *, device: torch.device | str) -> Sc
         hidden=room(shape.ffn),
         best=room(best),
         best_row=room(best, dtype=torch.int32),
-        parts=room(shape.query_heads, parts, shape.head_dim),
-        peaks=room(shape.query_heads, parts),
-        totals=room(shape.query_heads, parts),
+        parts=room(parts, shape.query_heads, shape.head_dim),
+        peaks=room(parts, shape.query_heads),
+        totals=room(parts, shape.query_heads),
         positions=room(workload.steps, 2, dtype=torch.int64),
         guards=tuple(guards),
     )

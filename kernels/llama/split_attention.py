@@ -1,7 +1,8 @@
 """Attention over a long context: split over positions, so that all multiprocessors load keys and values, then merged.
 
-The rules of operations.py hold here too. Two kernels rather than a merge inside the output projection: each of its
-programs would read all parts again, 8 KB a split and program, where the merge reads them once.
+The rules of operations.py hold here too. Many parts are merged by a kernel of their own. A few may instead be merged by
+every program of the output projection (streamed.stream_merge_and_add), which saves a kernel and reads all parts once a
+program: 8 KB a split and program at 32 heads of 64.
 """
 
 import triton
@@ -25,22 +26,23 @@ def attend_split(
     CONTEXT: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
+    HEADS: tl.constexpr,
     PDL: tl.constexpr,
     trace_ptr=None,
     TRACE: tl.constexpr = False,
 ):
-    """Softmax attention over BLOCK positions, for all query heads of one key and value head: they share the loads.
+    """Softmax attention over BLOCK positions, for HEADS query heads that share one key and value head and its loads.
 
     query float32 [QUERY_HEADS, HD]; keys, values [KV_HEADS, C, HD]. With s = q k^T / sqrt(HD) in base 2 over the
-    block's positions up to `position`: peaks = max s, totals = sum 2^(s - peak), float32 [QUERY_HEADS, SPLITS], and
-    parts = sum 2^(s - peak) v, float32 [QUERY_HEADS, SPLITS, HD]. A block without such a position gives -1e30, 0
-    and 0. Program: key head x SPLITS + split; SPLITS BLOCK >= C. The block is in registers before the wait but for
-    the step's own row, which is loaded over its place afterwards.
+    block's positions up to `position`: peaks = max s, totals = sum 2^(s - peak), float32 [SPLITS, QUERY_HEADS], and
+    parts = sum 2^(s - peak) v, float32 [SPLITS, QUERY_HEADS, HD]. A block without such a position gives -1e30, 0
+    and 0. Program: (query head / HEADS) x SPLITS + split; SPLITS BLOCK >= C. The block is in registers before the wait
+    but for the step's own row, which is loaded over its place afterwards.
     Traffic: 2 KV_HEADS (position + 1) HD W bytes; 4 QUERY_HEADS SPLITS (HD + 2) bytes of parts stay in the L2.
     """
     begin = start(PDL, TRACE)
-    GROUP: tl.constexpr = QUERY_HEADS // KV_HEADS
-    kv_head = tl.program_id(0) // SPLITS
+    first_head = (tl.program_id(0) // SPLITS) * HEADS
+    kv_head = first_head // (QUERY_HEADS // KV_HEADS)
     split = tl.program_id(0) % SPLITS
     columns = tl.arange(0, HD)
     offsets = split * BLOCK + tl.arange(0, BLOCK)
@@ -49,22 +51,22 @@ def attend_split(
     keys = tl.load(keys_ptr + cells, mask=(offsets < position)[:, None], other=0.0)
     values = tl.load(values_ptr + cells, mask=(offsets < position)[:, None], other=0.0)
     begin, end = wait(begin, PDL, TRACE)
-    queries = query_ptr + kv_head * GROUP * HD + columns
+    queries = query_ptr + first_head * HD + columns
     query = tl.load(queries)
     own = (offsets == position)[:, None]
     keys = tl.load(keys_ptr + cells, mask=own, other=keys)
     values = tl.load(values_ptr + cells, mask=own, other=values)
     there = offsets <= position
     LOG2_E: tl.constexpr = 1.4426950408889634
-    for member in tl.static_range(GROUP):
+    for member in tl.static_range(HEADS):
         ahead = query
-        if member + 1 < GROUP:
+        if member + 1 < HEADS:
             ahead = tl.load(queries + (member + 1) * HD)
         query *= LOG2_E / (HD**0.5)
         scores = tl.where(there, tl.sum(keys.to(tl.float32) * query[None, :], 1), -1.0e30)
         peak = tl.max(scores, 0)
         shares = tl.where(there, tl.exp2(scores - peak), 0.0)
-        place = (kv_head * GROUP + member) * SPLITS + split
+        place = split * QUERY_HEADS + first_head + member
         tl.store(parts_ptr + place * HD + columns, tl.sum(shares[:, None] * values.to(tl.float32), 0))
         tl.store(peaks_ptr + place, peak)
         tl.store(totals_ptr + place, tl.sum(shares, 0))
@@ -78,6 +80,7 @@ def merge_splits(
     peaks_ptr,
     totals_ptr,
     attended_ptr,
+    QUERY_HEADS: tl.constexpr,
     HD: tl.constexpr,
     SPLITS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -96,7 +99,7 @@ def merge_splits(
     splits = tl.arange(0, WIDTH)
     inside = splits < SPLITS
     begin, end = wait(begin, PDL, TRACE)
-    places = head * SPLITS + splits
+    places = splits * QUERY_HEADS + head
     peaks = tl.load(peaks_ptr + places, mask=inside, other=-1.0e30)
     totals = tl.load(totals_ptr + places, mask=inside, other=0.0)
     parts = tl.load(parts_ptr + places[:, None] * HD + columns[None, :], mask=inside[:, None], other=0.0)

@@ -14,25 +14,40 @@ class Tile:
     """Rows that a program makes at a time, and the warps that make them.
 
     programs: how many share all rows, each walking over several tiles; None: as many as there are tiles.
+    stages: tiles of a ring in shared memory that a program's weights stream through (streamed.py); None: they are
+    loaded into registers (operations.py).
     """
 
     rows: int
     warps: int
     programs: int | None = None
+    stages: int | None = None
 
     def walk(self, rows: int) -> dict[str, int]:
-        """ROWS, PROGRAMS and TILES of a kernel that makes so many rows in all."""
+        """ROWS, PROGRAMS and TILES (and STAGES) of a kernel that makes so many rows in all."""
         programs = self.programs or rows // self.rows
-        return {"ROWS": self.rows, "PROGRAMS": programs, "TILES": triton.cdiv(rows, self.rows * programs)}
+        walk = {"ROWS": self.rows, "PROGRAMS": programs, "TILES": triton.cdiv(rows, self.rows * programs)}
+        return walk if self.stages is None else {**walk, "STAGES": self.stages}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Attention over positions split among programs.
+
+    heads: query heads of one key head that a program attends for, sharing its loads. merge_warps: of the kernel that
+    merges the parts; None: the output projection does, which has to be streamed then.
+    """
+
+    heads: int
+    merge_warps: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """Pinned, not autotuned: a benchmark whose base and head pick different tiles compares noise.
 
-    attend.rows is the block of positions; head_tiles the tiles of one program of the head. merge: None where one
-    program attends for one query head; else attention is split over programs of attend.rows positions, each for all
-    query heads of one key and value head, and merged by a kernel of so many warps (its rows are unused).
+    attend.rows is the block of positions; head_tiles the tiles of one program of a head that is not streamed. split:
+    None where one program attends for one query head.
     """
 
     qkv: Tile
@@ -42,7 +57,7 @@ class Tiles:
     down: Tile
     head: Tile
     head_tiles: int
-    merge: Tile | None = None
+    split: Split | None = None
 
 
 HOPPER = Tiles(
@@ -59,7 +74,7 @@ HOPPER = Tiles(
 HOPPER_SHORT = replace(HOPPER, attend=Tile(256, 8))
 """For at most 257 positions, all but the step's own loaded in one go."""
 
-HOPPER_LONG = replace(HOPPER, attend=Tile(64, 4), merge=Tile(1, 4))
+HOPPER_LONG = replace(HOPPER, attend=Tile(64, 4), split=Split(heads=4, merge_warps=4))
 """Beyond 513 positions one program a query head has more to load than its multiprocessor alone can in time."""
 
 INTERPRETED = Tiles(
@@ -88,13 +103,21 @@ def check(workload: Decode, tiles: Tiles) -> None:
         if size != triton.next_power_of_2(size):
             raise ValueError(f"{workload.name}: {name} {size} is no power of two, which tl.arange needs")
     for name, size, tile in (
-        ("half a head", shape.head_dim // 2, tiles.qkv),
+        ("half a head", shape.head_dim // 2, replace(tiles.qkv, programs=None)),
         ("hidden", shape.hidden, tiles.out),
         ("ffn", shape.ffn, tiles.gate_up),
         ("hidden", shape.hidden, tiles.down),
-        ("vocab", shape.vocab, Tile(tiles.head.rows * tiles.head_tiles, tiles.head.warps)),
+        ("vocab", shape.vocab, tiles.head if tiles.head.stages else Tile(tiles.head.rows * tiles.head_tiles, 1)),
+        ("half the rows of all heads", shape.qkv_rows // 2, tiles.qkv),
     ):
         if size % tile.rows:
             raise ValueError(f"{workload.name}: {name} {size} is not a multiple of a program's {tile.rows} rows")
         if tile.programs is not None and tile.programs * tile.rows > size:
             raise ValueError(f"{workload.name}: {tile.programs} programs of {tile.rows} rows for {name} {size}")
+    if tiles.split is not None and (shape.query_heads // shape.kv_heads) % tiles.split.heads:
+        raise ValueError(f"{workload.name}: {tiles.split.heads} query heads a program do not share a key head")
+    if tiles.split is not None and tiles.split.merge_warps is None and tiles.out.stages is None:
+        raise ValueError(f"{workload.name}: only a streamed output projection can merge the parts of attention")
+    for name, tile in (("qkv", tiles.qkv), ("head", tiles.head)):
+        if tile.programs is not None and tile.stages is None:
+            raise ValueError(f"{workload.name}: {name} with {tile.programs} programs; only a streamed one can walk")

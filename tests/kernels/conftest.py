@@ -9,7 +9,7 @@ import torch
 
 os.environ["TRITON_INTERPRET"] = "1"
 try:
-    from kernels.llama import batched_attention, batched_operations, operations, split_attention
+    from kernels.llama import batched_attention, batched_operations, operations, split_attention, streamed
 finally:
     del os.environ["TRITON_INTERPRET"]  # not for the processes that other tests start
 
@@ -37,7 +37,13 @@ SMALL_TILES = Tiles(
 
 
 def pytest_configure() -> None:
-    for kernel in (operations.embed, split_attention.attend_split, batched_operations.embed, batched_attention.attend):
+    for kernel in (
+        batched_attention.attend,
+        batched_operations.embed,
+        operations.embed,
+        split_attention.attend_split,
+        streamed.stream_head,
+    ):
         assert isinstance(kernel, InterpretedFunction), f"{kernel.__module__} was imported before this file"
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels import reference, workloads
 from kernels.llama import inputs as fresh_inputs
 from kernels.llama import weights as llama_weights
-from kernels.llama.pipeline import HOPPER_SHORT, Launch, ModularStep, Tile, slots, tiles_for
+from kernels.llama.pipeline import HOPPER_SHORT, Launch, ModularStep, Split, slots, tiles_for
 from kernels.llama.weights import Weights
 from kernels.timeline.trace import Slot, TraceBuffer
 from kernels.workloads import Decode
@@ -50,16 +50,16 @@ def one_by_one(workload: Decode, weights: Weights, inputs: dict[str, Tensor]) ->
     return {"logits": found["logits"], "token": torch.cat(tokens), **rows}
 
 
-@pytest.mark.parametrize("merge", [None, Tile(1, 4)], ids=["whole", "split"])
+@pytest.mark.parametrize("split", [None, Split(heads=2, merge_warps=4)], ids=["whole", "split"])
 def test_each_step_takes_the_token_and_the_rows_of_the_one_before(
-    merge: Tile | None, generation: Decode, weights: Weights
+    split: Split | None, generation: Decode, weights: Weights
 ) -> None:
     inputs = fresh_inputs.fresh(generation, weights, 5)
     expected = one_by_one(generation, weights, inputs)
     assert len(set(expected["token"].tolist())) >= 3, (
         "a draw that repeats one token would hide a token that is not fed on"
     )
-    step = ModularStep(generation, weights, inputs, tiles=dataclasses.replace(SMALL_TILES, merge=merge))
+    step = ModularStep(generation, weights, inputs, tiles=dataclasses.replace(SMALL_TILES, split=split))
     before = buffers.fingerprint(step.constants)
     for tensor in (*step.scratch, *step.outputs.values()):
         tensor.fill_(float("nan") if tensor.is_floating_point() else -1)

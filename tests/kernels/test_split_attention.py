@@ -10,13 +10,13 @@ from torch import Tensor
 
 from kernels import reference
 from kernels.llama import split_attention
-from kernels.llama.pipeline import ModularStep, Tile, Tiles, scratch
+from kernels.llama.pipeline import ModularStep, Split, Tiles, scratch
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
 from tests.kernels.conftest import SMALL_TILES
 
 HD, CONTEXT = 32, 21
-SPLIT_TILES = dataclasses.replace(SMALL_TILES, merge=Tile(1, 4))
+SPLIT_TILES = dataclasses.replace(SMALL_TILES, split=Split(heads=2, merge_warps=4))
 
 
 def random(*size: int, seed: int) -> Tensor:
@@ -24,15 +24,15 @@ def random(*size: int, seed: int) -> Tensor:
 
 
 def split_and_merged(
-    query: Tensor, keys: Tensor, values: Tensor, position: int, block: int
+    query: Tensor, keys: Tensor, values: Tensor, position: int, block: int, shared: int
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     heads, kv_heads = query.shape[0], keys.shape[0]
     splits = -(-CONTEXT // block)
     nan = float("nan")
-    parts, peaks, totals = (torch.full(size, nan) for size in ((heads, splits, HD), (heads, splits), (heads, splits)))
+    parts, peaks, totals = (torch.full(size, nan) for size in ((splits, heads, HD), (splits, heads), (splits, heads)))
     attended = torch.full((heads, HD), nan)
-    constants = {"HD": HD, "SPLITS": splits, "PDL": False}
-    split_attention.attend_split[(kv_heads * splits,)](
+    constants = {"QUERY_HEADS": heads, "HD": HD, "SPLITS": splits, "PDL": False}
+    split_attention.attend_split[(heads // shared * splits,)](
         query,
         keys,
         values,
@@ -40,8 +40,8 @@ def split_and_merged(
         parts,
         peaks,
         totals,
-        QUERY_HEADS=heads,
         KV_HEADS=kv_heads,
+        HEADS=shared,
         CONTEXT=CONTEXT,
         BLOCK=block,
         **constants,
@@ -51,13 +51,15 @@ def split_and_merged(
     return attended, (parts, peaks, totals)
 
 
-@pytest.mark.parametrize(("block", "heads", "kv_heads"), [(8, 4, 2), (4, 4, 1), (32, 2, 2)])
+@pytest.mark.parametrize(("block", "heads", "kv_heads", "shared"), [(8, 4, 2, 2), (4, 4, 1, 2), (32, 2, 2, 1)])
 @pytest.mark.parametrize("position", [0, 1, 7, 8, 20])
-def test_the_merged_parts_are_softmax_over_all_positions(position: int, block: int, heads: int, kv_heads: int) -> None:
+def test_the_merged_parts_are_softmax_over_all_positions(
+    position: int, block: int, heads: int, kv_heads: int, shared: int
+) -> None:
     query = 3 * random(heads, HD, seed=1)
     keys, values = random(kv_heads, CONTEXT, HD, seed=2), random(kv_heads, CONTEXT, HD, seed=3)
     keys[:, position + 1 :] = values[:, position + 1 :] = float("nan")  # not there yet
-    attended, _ = split_and_merged(query, keys, values, position, block)
+    attended, _ = split_and_merged(query, keys, values, position, block, shared)
     there = slice(0, position + 1)
     grouped = query.double().view(kv_heads, heads // kv_heads, HD)
     scores = torch.einsum("ngd,nsd->ngs", grouped, keys[:, there].double()) / HD**0.5
@@ -67,11 +69,9 @@ def test_the_merged_parts_are_softmax_over_all_positions(position: int, block: i
 
 def test_a_block_beyond_the_position_counts_for_nothing() -> None:
     query, keys, values = random(4, HD, seed=4), random(2, CONTEXT, HD, seed=5), random(2, CONTEXT, HD, seed=6)
-    _, (parts, peaks, totals) = split_and_merged(query, keys, values, 7, 8)
-    assert (
-        bool((parts[:, 1:] == 0).all()) and bool((totals[:, 1:] == 0).all()) and bool((peaks[:, 1:] == -1.0e30).all())
-    )
-    assert bool((totals[:, 0] >= 1).all())
+    _, (parts, peaks, totals) = split_and_merged(query, keys, values, 7, 8, 2)
+    assert bool((parts[1:] == 0).all()) and bool((totals[1:] == 0).all()) and bool((peaks[1:] == -1.0e30).all())
+    assert bool((totals[0] >= 1).all())
 
 
 def test_scores_far_below_zero_do_not_vanish() -> None:
@@ -79,7 +79,7 @@ def test_scores_far_below_zero_do_not_vanish() -> None:
     query = torch.full((2, HD), -40.0)
     keys, values = torch.ones(2, CONTEXT, HD), random(2, CONTEXT, HD, seed=7)
     keys[:, 20] = 0.5
-    attended, _ = split_and_merged(query, keys, values, 20, 8)
+    attended, _ = split_and_merged(query, keys, values, 20, 8, 1)
     torch.testing.assert_close(attended, values[:, 20])
 
 
@@ -102,4 +102,4 @@ def test_parts_take_memory_only_where_attention_is_split(tiny: Decode) -> None:
         return tuple(tensor.numel() for tensor in (between.parts, between.peaks, between.totals))
 
     assert parts(SMALL_TILES) == (0, 0, 0)
-    assert parts(SPLIT_TILES) == (4 * 3 * 32, 4 * 3, 4 * 3)
+    assert parts(SPLIT_TILES) == (3 * 4 * 32, 3 * 4, 3 * 4)
