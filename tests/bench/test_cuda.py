@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from perfci.bench import controls, gpu, probe, rules, timer
+from perfci.bench import buffers, controls, gpu, probe, rules, timer
 from perfci.model import Clock
 
 pytestmark = pytest.mark.gpu
@@ -56,3 +56,19 @@ def test_the_probe_agrees_with_torch() -> None:
     assert probe.environment().driver
     assert probe.environment().cuda == torch.version.cuda
     assert gpu.read(devices[0]).sm_clock_hz is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64])
+def test_one_other_bit_among_many_tensors_on_a_device_is_seen(dtype: torch.dtype) -> None:
+    left = {str(number): torch.zeros(1000 + number, device="cuda").to(dtype) for number in range(30)}
+    right = buffers.snapshot(left)
+    assert buffers.same_bits(left, right)
+    right["17"].view(torch.uint8)[-1] = 1
+    assert not buffers.same_bits(left, right)
+
+
+def test_bits_are_compared_on_a_device_and_not_values() -> None:
+    nan, zero = torch.full((8,), float("nan"), device="cuda"), torch.zeros(8, device="cuda")
+    assert buffers.same_bits({"x": nan}, {"x": nan.clone()})
+    assert not buffers.same_bits({"x": zero}, {"x": -zero})
+    assert not buffers.same_bits({"x": zero}, {"x": zero.cpu()})
