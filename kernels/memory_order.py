@@ -9,24 +9,31 @@ the release of one thread orders the stores of the others only through that barr
 barrier behind it, before anything is read. Where a warp of its own signals, it waits at an mbarrier in place of that
 barrier, and whoever arrives there has passed a barrier of those that stored.
 
+Words that carry a tag of their own need no order and may be relaxed (`tagged`): each is 32 bits, what is stored was put
+together of value and tag, what is loaded is compared with a tag. That the tag is the right one is not seen here.
+
 `dependent_launch_faults`: a kernel that may start before its predecessor is done (programmatic dependent launch). No
-global store before `griddepcontrol.wait`, no load of what the predecessors write, and no way around the wait.
+global store before `griddepcontrol.wait`, no load of what the predecessors write, and no way around the wait; "before"
+along every way through the code that the first pass of a loop may take (`ptx_paths`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from kernels.ptx import Instruction, instructions, parameters_of_addresses
+from kernels.ptx import Instruction, by_result, by_source, instructions, parameters_of_addresses, reaches
+from kernels.ptx_paths import before_wait
 
 _ORDERED = {"release", "acquire", "acq_rel", "sc"}
 _WIDE = {"gpu", "sys"}
 
 
-def hand_over_faults(ptx: str) -> tuple[str, ...]:
+def hand_over_faults(ptx: str, *, tagged: bool = False) -> tuple[str, ...]:
     """Of a kernel with counters; one that neither signals nor waits is at fault too."""
     code = instructions(ptx)
-    found = [fault for at in range(len(code)) for fault in _faults_at(code, at)]
+    found = [fault for at in range(len(code)) for fault in _faults_at(code, at, tagged=tagged)]
+    if tagged:
+        found += _untagged(code)
     if not signals(ptx):
         found.append("no signal: nothing is released")
     if not waits(ptx):
@@ -51,8 +58,10 @@ def dependent_launch_faults(ptx: str, written_before: Collection[int]) -> tuple[
     if len(at) != 1:
         return (f"{len(at)} waits for the predecessor, not one",)
     sources = parameters_of_addresses(code)
-    return tuple(
-        fault for instruction in code[: at[0]] for fault in _early(instruction, sources, frozenset(written_before))
+    before, waits = before_wait(code)
+    around = () if waits else ("there is a way around the wait",)
+    return around + tuple(
+        fault for instruction in before for fault in _early(instruction, sources, frozenset(written_before))
     )
 
 
@@ -64,7 +73,7 @@ def written_parameters(ptx: str) -> frozenset[int]:
     return frozenset().union(*(sources.get(store.address, frozenset()) for store in stores))
 
 
-def _faults_at(code: Sequence[Instruction], at: int) -> Iterator[str]:
+def _faults_at(code: Sequence[Instruction], at: int, *, tagged: bool) -> Iterator[str]:
     instruction = code[at]
     if instruction.does("mbarrier") and "relaxed" in instruction.words:
         yield f"{instruction.name} orders nothing"
@@ -72,7 +81,7 @@ def _faults_at(code: Sequence[Instruction], at: int) -> Iterator[str]:
         yield f"{instruction.name} has no barrier before it, but {between}"
     if not _in_global_memory(instruction):
         return
-    if "volatile" in instruction.words or "relaxed" in instruction.words:
+    if not (tagged and _is_word(instruction)) and {"volatile", "relaxed"} & set(instruction.words):
         yield f"{instruction.name} orders nothing"
     elif instruction.does("red") or instruction.does("atom"):
         if not _ORDERED & set(instruction.words):
@@ -83,6 +92,23 @@ def _faults_at(code: Sequence[Instruction], at: int) -> Iterator[str]:
         yield f"{instruction.name} has no barrier before it, but {between}"
     if _is_wait(instruction) and (between := _unordered_after(code, at)):
         yield f"{instruction.name} has no barrier behind it, but {between}"
+
+
+def _is_word(instruction: Instruction) -> bool:
+    """A relaxed load or store of 32 bits, or of some side by side, each of which is one access."""
+    relaxed = instruction.does("ld", "relaxed", "gpu") or instruction.does("st", "relaxed", "gpu")
+    return relaxed and instruction.words[-1] in ("b32", "u32", "s32", "f32")
+
+
+def _untagged(code: Sequence[Instruction]) -> Iterator[str]:
+    """Words that are loaded and looked at by no comparison, or stored without a tag; copies are followed."""
+    made, used = by_result(code), by_source(code)
+    for instruction in filter(_is_word, code):
+        place, words = instruction.transferred
+        if instruction.does("ld") and not all(reaches(word, used, "xor") for word in words):
+            yield f"{instruction.name} at {place} is compared with no tag"
+        if instruction.does("st") and not all(reaches(word, made, "or", "lop3") for word in words):
+            yield f"{instruction.name} at {place} has no tag put in"
 
 
 def _unordered_before(code: Sequence[Instruction], at: int) -> str:
@@ -118,8 +144,6 @@ def _unordered_after(code: Sequence[Instruction], at: int) -> str:
 
 
 def _early(instruction: Instruction, sources: dict[str, frozenset[int]], written: frozenset[int]) -> Iterator[str]:
-    if instruction.does("bra") or instruction.does("ret") or instruction.does("exit"):
-        yield f"{instruction.name} stands before the wait"
     if not _in_global_memory(instruction):
         return
     if not instruction.does("ld") and not _copies_to_shared(instruction):

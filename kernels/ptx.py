@@ -7,7 +7,7 @@ Knows what Triton writes: one entry, no calls, no address that was loaded from m
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -50,6 +50,12 @@ class Instruction:
         found = [part.strip() for part in re.findall(r"\[([^\]+,]+)", self.operands)]
         to_shared = self.does("cp") and any(word.startswith("shared") for word in self.words) and len(found) > 1
         return found[1] if to_shared else found[0] if found else ""
+
+    @property
+    def transferred(self) -> tuple[str, list[str]]:
+        """Of a load or store: the address, and the registers that go to memory or come from there."""
+        outside = re.sub(r"\[[^\]]*\]", "", self.operands)
+        return self.address, _REGISTER.findall(outside)
 
     @property
     def target(self) -> str:
@@ -106,3 +112,42 @@ def _data_flow(instruction: Instruction) -> tuple[list[str], list[str]]:
     if first.startswith("{"):
         first, _, rest = instruction.operands.partition("}")
     return _REGISTER.findall(first), _REGISTER.findall(rest)
+
+
+Links = Mapping[str, Sequence[tuple[Instruction, Sequence[str]]]]
+"""Register -> instructions that it is tied to, each with the registers at the instruction's other end."""
+
+
+def by_result(code: Sequence[Instruction]) -> Links:
+    """From a register to what writes it, and what goes in there."""
+    found: dict[str, list[tuple[Instruction, Sequence[str]]]] = {}
+    for instruction in code:
+        results, sources = _data_flow(instruction)
+        for register in results:
+            found.setdefault(register, []).append((instruction, sources))
+    return found
+
+
+def by_source(code: Sequence[Instruction]) -> Links:
+    """From a register to what reads it, and what comes out there."""
+    found: dict[str, list[tuple[Instruction, Sequence[str]]]] = {}
+    for instruction in code:
+        results, sources = _data_flow(instruction)
+        for register in sources:
+            found.setdefault(register, []).append((instruction, results))
+    return found
+
+
+def reaches(register: str, links: Links, *operations: str) -> bool:
+    """Whether one of these operations is tied to the register, by itself or through copies of it."""
+    seen: set[str] = set()
+    left = [register]
+    while left:
+        here = left.pop()
+        seen.add(here)
+        for instruction, others in links.get(here, ()):
+            if instruction.words[0] in operations:
+                return True
+            if instruction.words[0] == "mov":
+                left += [other for other in others if other not in seen]
+    return False

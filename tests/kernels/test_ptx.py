@@ -182,6 +182,43 @@ def test_a_hand_over_that_orders_less_is_found(name: str) -> None:
     assert any(message in fault for fault in faults), faults
 
 
+TAGGED = """
+	and.b32 	%r20, %r2, -4;
+	or.b32 	%r21, %r20, %r7;
+	or.b32 	%r22, %r20, 3;
+	mov.b32 	%r23, %r22;
+	st.relaxed.gpu.global.v2.b32 [%rd4], {%r21, %r23};
+	AGAIN:
+	ld.relaxed.gpu.global.v2.b32 {%r30, %r31}, [%rd4+32];
+	mov.b32 	%r32, %r31;
+	xor.b32 	wrong, %r30, %r7;
+	xor.b32 	one, %r32, %r7;
+	@missing bra AGAIN;
+"""
+
+
+def test_words_with_a_tag_of_their_own_may_be_relaxed_where_that_is_said() -> None:
+    text = kernel(RIGHT, TAGGED)
+    assert memory_order.hand_over_faults(text, tagged=True) == ()
+    assert len(memory_order.hand_over_faults(text)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (replaced("or.b32 	%r21, %r20", "add.s32 	%r21, %r20", TAGGED), "has no tag put in"),
+        (replaced("mov.b32 	%r23, %r22", "mov.b32 	%r23, %r20", TAGGED), "has no tag put in"),
+        (replaced("xor.b32 	one, %r32", "xor.b32 	one, %r30", TAGGED), "is compared with no tag"),
+        (TAGGED.replace("v2.b32", "v2.b64"), "orders nothing"),
+        (TAGGED.replace("relaxed.gpu", "volatile"), "orders nothing"),
+        (TAGGED + "red.relaxed.gpu.global.add.u32 [%rd1], 1;", "red.relaxed.gpu.global.add.u32 orders nothing"),
+    ],
+)
+def test_a_word_whose_tag_is_not_looked_at_is_found(text: str, message: str) -> None:
+    faults = memory_order.hand_over_faults(kernel(RIGHT, text), tagged=True)
+    assert any(message in fault for fault in faults), faults
+
+
 def test_barriers_and_atomics_in_shared_memory_are_no_hand_over() -> None:
     text = """
 	mbarrier.init.shared::cta.b64 [%r1], 1;
@@ -218,8 +255,8 @@ DEPENDENT_FAULTS = {
         "red.",
     ),
     "a way around": (
-        DEPENDENT.replace("griddepcontrol.wait", "@%p1 bra OUT;\ngriddepcontrol.wait"),
-        "bra stands before",
+        DEPENDENT.replace("griddepcontrol.wait", "@%p1 bra OUT;\ngriddepcontrol.wait") + "OUT:",
+        "there is a way around the wait",
     ),
     "no wait": (DEPENDENT.replace("griddepcontrol.wait;", ""), "0 waits for the predecessor"),
     "two waits": (DEPENDENT + "griddepcontrol.wait;", "2 waits for the predecessor"),
