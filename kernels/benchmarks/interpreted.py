@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -13,7 +14,7 @@ from kernels import reference, registry, workloads
 from kernels.llama import inputs as fresh_inputs
 from kernels.llama import weights as llama_weights
 from kernels.llama.batched_pipeline import BatchedStep
-from kernels.llama.pipeline import ModularStep, Tile, Tiles
+from kernels.llama.pipeline import ModularStep, Split, Tile, Tiles
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
 
@@ -28,6 +29,7 @@ TINY_TILES = Tiles(
     head=Tile(64, 4),
     head_tiles=2,
 )
+SPLIT_TILES = dataclasses.replace(TINY_TILES, attend=Tile(8, 4), split=Split(heads=2, merge_warps=4))
 
 
 class Interpreted(Protocol):
@@ -58,8 +60,9 @@ def worst_error(workload: Decode, weights: Weights, *, seed: int, tiles: Tiles) 
 
 @functools.cache
 def tiny_errors(seed: int) -> Mapping[str, float]:
-    """As `worst_error`, of what else the kernels can do: a generation, several sequences."""
+    """As `worst_error`, of what else the kernels can do: attention that is split, a generation, several sequences."""
     steps: Mapping[str, tuple[str, Callable[..., Interpreted]]] = {
+        "split": ("decode/llama-tiny/b1-ctx21-fp32", functools.partial(ModularStep, tiles=SPLIT_TILES)),
         "generation": ("decode/llama-tiny/b1-gen5+6-fp32", functools.partial(ModularStep, tiles=TINY_TILES)),
         "batch": ("decode/llama-tiny/b4-ctx21-fp32", BatchedStep),
     }
