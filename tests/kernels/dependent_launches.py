@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kernels import absent_device, memory_order, offline, registry, workloads
 from kernels.ptx import instructions
+from kernels.ptx_paths import before_wait
 from tests.kernels.variants import planted
 
 WAIT = "begin, end = wait(begin, PDL, TRACE)"
@@ -70,9 +71,8 @@ def _among(pointers: list[int], memory: set[int]) -> frozenset[int]:
 
 
 def _loads_before_wait(ptx: str) -> int:
-    code = instructions(ptx)
-    waits = [at for at, one in enumerate(code) if one.does("griddepcontrol", "wait")]
-    return sum(one.does("ld", "global") for one in code[: waits[0] if waits else 0])
+    before, _ = before_wait(instructions(ptx))
+    return sum(one.does("ld", "global") or one.does("cp", "async", "global") for one in before)
 
 
 def main(arguments: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels import reference
+from kernels import memory_order, reference
 from kernels.llama import streamed
 from kernels.llama.pipeline import ModularStep, Split, Tile, Tiles
 from kernels.llama.weights import Weights
+from kernels.ptx import instructions
+from kernels.ptx_paths import before_wait
 from kernels.workloads import Decode
 from perfci.bench import buffers
 from tests.kernels.conftest import SMALL_TILES
@@ -39,8 +40,9 @@ WAYS = {
 }
 WORKLOAD = "decode/llama-1b/b1-ctx512-bf16"
 
-COMPILE = """
-import json, re, sys
+COMPILE = r"""
+import importlib.util, json, sys
+from pathlib import Path
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from kernels import offline, workloads
@@ -63,13 +65,40 @@ triton.runtime.driver.set_active(Hopper())
 live = buffers(workload, device="meta", logits=torch.float32)
 between = pipeline.scratch(workload, tiles, device="meta")
 plan = pipeline.launches(workload, offline.absent_weights(workload), live, between, tiles=tiles, pdl=True)
-found = {}
-for launch in {launch.name: launch for launch in reversed(plan)}.values():
-    kernel = launch.kernel.warmup(*launch.arguments, grid=launch.grid, **launch.keywords)
-    found[launch.name] = {
-        "ptx": kernel.asm["ptx"], "shared": kernel.metadata.shared, "tiles": launch.keywords.get("TILES"),
-        "stages": launch.keywords.get("STAGES"),
+stages = {launch.name: launch for launch in reversed(plan)}
+
+def compiled(launch, kernel):
+    return kernel.warmup(*launch.arguments, grid=launch.grid, **launch.keywords)
+
+found = {"right": {}, "planted": {}}
+for name, launch in stages.items():
+    kernel = compiled(launch, launch.kernel)
+    found["right"][name] = {
+        "ptx": kernel.asm["ptx"], "shared": kernel.metadata.shared, "stages": launch.keywords.get("STAGES"),
     }
+# Planted: loads of what the kernel before wrote, outside of the `if` of the first pass.
+source = Path(pipeline.__file__).with_name("streamed.py").read_text()
+planted = {
+    "gate_up": (
+        "        if tile == 0:\n            begin, end = wait(begin, PDL, TRACE)\n"
+        "            x = tl.load(x_ptr + columns)\n",
+        "        x = tl.load(x_ptr + columns)\n"
+        "        if tile == 0:\n            begin, end = wait(begin, PDL, TRACE)\n",
+    ),
+    "down": (
+        "        if first < D:\n            before = tl.load(x_ptr + rows, mask=rows < D, other=0.0)\n",
+        "        before = tl.load(x_ptr + rows, mask=rows < D, other=0.0)\n        if first < D:\n",
+    ),
+}
+for name, (old, new) in planted.items():
+    assert old in source, old
+    path = Path(sys.argv[2], f"planted_{name}.py")
+    path.write_text(source.replace(old, new))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    launch = stages[name]
+    found["planted"][name] = compiled(launch, getattr(module, launch.kernel.__name__)).asm["ptx"]
 json.dump(found, sys.stdout)
 """
 
@@ -125,29 +154,47 @@ def test_tiles_that_no_kernel_can_walk_are_refused(
         ModularStep(tiny, tiny_weights, draw(1)[0], tiles=tiles)
 
 
+# Numbers of the arguments that point to what kernels of the step write.
+WRITTEN = {
+    "qkv": {0, 6, 7, 8},
+    "out": {0, 1, 2, 4},
+    "gate_up": {0, 3},
+    "down": {0, 2},
+    "head": {0, 3, 4, 5},
+    "pick": {0, 1, 2},
+}
+
+
 @pytest.fixture(scope="module")
-def compiled(repository: Path) -> dict[str, dict]:
+def compiled(repository: Path, tmp_path_factory) -> dict[str, dict]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, WORKLOAD]
+    command = [sys.executable, "-c", COMPILE, WORKLOAD, str(tmp_path_factory.mktemp("planted"))]
     ran = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
 
-def test_the_ring_is_filled_with_weights_before_the_wait_and_with_nothing_else(compiled: dict[str, dict]) -> None:
-    # Loads that may stand there: the norm's weights; for qkv the position too.
-    early = {"qkv": 2, "out": 0, "gate_up": 1, "down": 0, "head": 1}
-    for name, found in compiled.items():
-        if found["stages"] is None:
-            continue
-        before, wait, after = found["ptx"].partition("griddepcontrol.wait")
-        assert wait, name
-        assert before.count("cp.async.commit_group") >= found["stages"] - 1, name
-        entry = before[: before.index("cp.async.cg")] + before[before.rindex("cp.async.commit_group") :]
-        loads = set(re.findall(r"ld\.global\S* .*?\[ (%rd\d+)", entry[: entry.find("st.global") % len(entry)]))
-        assert len(loads) <= 2 * early[name], (name, loads)
-        assert after.count("cp.async.wait_group") >= 1 or before.count("cp.async.wait_group") >= 1, name
+@pytest.mark.parametrize("name", WRITTEN)
+def test_nothing_that_the_step_writes_is_touched_before_the_wait(name: str, compiled: dict[str, dict]) -> None:
+    assert memory_order.dependent_launch_faults(compiled["right"][name]["ptx"], WRITTEN[name]) == ()
+
+
+@pytest.mark.parametrize("name", ["gate_up", "down"])
+def test_a_load_outside_of_the_first_pass_that_triton_moves_before_the_wait_is_found(
+    name: str, compiled: dict[str, dict]
+) -> None:
+    faults = memory_order.dependent_launch_faults(compiled["planted"][name], WRITTEN[name])
+    assert any("reads parameter" in fault for fault in faults)
+
+
+@pytest.mark.parametrize("name", ["qkv", "out", "gate_up", "down", "head"])
+def test_a_ring_of_weights_is_on_its_way_before_the_wait(name: str, compiled: dict[str, dict]) -> None:
+    found = compiled["right"][name]
+    before, waits = before_wait(instructions(found["ptx"]))
+    assert waits
+    assert sum(one.does("cp", "async", "commit_group") for one in before) >= found["stages"] - 1
+    assert sum(one.does("cp", "async", "global") for one in before) >= found["stages"] - 1
 
 
 def test_programs_of_two_kernels_fit_on_a_multiprocessor(compiled: dict[str, dict]) -> None:
-    assert all(2 * (found["shared"] + 1024) <= 227 * 1024 for found in compiled.values())
+    assert all(2 * (found["shared"] + 1024) <= 227 * 1024 for found in compiled["right"].values())
