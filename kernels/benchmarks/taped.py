@@ -1,4 +1,4 @@
-"""The megakernel's tape without a GPU: run in torch against the reference, and in random orders of its programs."""
+"""The megakernel's tape without a GPU: validated, run in torch against the reference, and in random orders."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kernels.llama import inputs as fresh_inputs
 from kernels.llama import weights as llama_weights
 from kernels.llama.megakernel.fuzzer import fuzz, launched
 from kernels.llama.megakernel.schedule import schedule
+from kernels.llama.megakernel.validator import validate
 
 _WORKLOAD = "decode/llama-tiny/b1-ctx21-fp32"
 _WEIGHTS_SEED = 1
@@ -22,11 +23,13 @@ _SEEDS = 20
 def worst_error(seed: int) -> float:
     """Of two launches in order, one after the other on different inputs, against the float64 reference.
 
-    AssertionError for a random order, of twenty, that changes a bit or comes to a deadlock.
+    InvalidTape where accesses are not ordered; AssertionError for a random order, of twenty, that changes a bit or
+    comes to a deadlock.
     """
     workload = workloads.named(_WORKLOAD)
     weights = llama_weights.random(workload, device="cpu", seed=_WEIGHTS_SEED)
     tape = schedule(workload, programs=_PROGRAMS, rows=_ROWS, splits=_SPLITS)
+    validate(tape, workload)
     launches = [fresh_inputs.fresh(workload, weights, seed + number) for number in range(2)]
     right = list(launched(tape, workload, weights, launches))
     errors = [
