@@ -98,7 +98,7 @@ def costs() -> dict:
 )
 def test_every_operation_compiles_at_the_1b_sizes_without_spilling(name: str, target: str, costs: dict) -> None:
     found = costs[name][target]
-    assert list(found) == OPERATIONS
+    assert list(found) == (OPERATIONS if name.startswith("modular") else ["megakernel"])
     for operation, cost in found.items():
         assert cost["spilled_bytes"] == 0, operation
         assert 16 <= cost["registers"] <= 255, operation
