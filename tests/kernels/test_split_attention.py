@@ -8,11 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import reference
+from kernels import reference, registry
 from kernels.llama import split_attention
-from kernels.llama.pipeline import ModularStep, Split, Tiles, scratch
+from kernels.llama.pipeline import Launch, ModularStep, Split, Tiles, scratch
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
+from perfci.bench import buffers, gate
+from perfci.bench.agreement import IncorrectOutput
+from perfci.bench.case import Case
+from perfci.model import Workload
 from tests.kernels.conftest import SMALL_TILES
 
 HD, CONTEXT = 32, 21
@@ -103,3 +107,60 @@ def test_parts_take_memory_only_where_attention_is_split(tiny: Decode) -> None:
 
     assert parts(SMALL_TILES) == (0, 0, 0)
     assert parts(SPLIT_TILES) == (3 * 4 * 32, 3 * 4, 3 * 4)
+
+
+def short_of_a_split(launch: Launch) -> Launch:
+    """The last block of positions of the last heads is not computed."""
+    return dataclasses.replace(launch, grid=(launch.grid[0] - 1,)) if launch.name == "attend" else launch
+
+
+def a_split_is_not_merged(launch: Launch) -> Launch:
+    if launch.name != "merge":
+        return launch
+    return dataclasses.replace(launch, keywords={**launch.keywords, "SPLITS": launch.keywords["SPLITS"] - 1})
+
+
+def without_the_own_row(launch: Launch) -> Launch:
+    """Attention at the position before: the row that the step itself adds is left out."""
+    if launch.name != "attend":
+        return launch
+    query, keys, values, position, *parts = launch.arguments
+    return dataclasses.replace(launch, arguments=(query, keys, values, position - 1, *parts))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(short_of_a_split, "not finite"), (a_split_is_not_merged, "is off by"), (without_the_own_row, "is off by")],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+@pytest.mark.filterwarnings("ignore:All-NaN")  # of the interpreter, where a poisoned part was not written
+def test_the_gate_refuses(fault, message: str, tiny: Decode, tiny_weights: Weights, draw) -> None:
+    def prepare(inputs) -> ModularStep:
+        step = ModularStep(tiny, tiny_weights, inputs, tiles=SPLIT_TILES)
+        step.plan = tuple(map(fault, step.plan))
+        return step
+
+    case = Case(
+        workload=Workload(tiny.name),
+        implementation="faulty",
+        fresh_inputs=lambda seed: draw(seed)[0],
+        reference=lambda inputs: reference.decode(tiny, tiny_weights, inputs, dtype=torch.float64),
+        prepare=prepare,
+        tolerance=registry.entry("decode", "torch-eager").tolerance.bf16,
+        exact=("token",),
+    )
+    with pytest.raises(IncorrectOutput, match=message):
+        gate.check(case, seed=7)
+
+
+def test_a_write_beside_any_scratch_changes_what_must_stay(tiny: Decode, tiny_weights: Weights, draw) -> None:
+    step = ModularStep(tiny, tiny_weights, draw(1)[0], tiles=SPLIT_TILES)
+    before = buffers.fingerprint(step.constants)
+    for tensor in (*step.scratch, step.between.best_row, step.between.positions):
+        for beside in (tensor.storage_offset() - 1, tensor.storage_offset() + tensor.numel()):
+            cell = torch.as_strided(tensor, (1,), (1,), beside)
+            kept = cell.clone()
+            cell.zero_()
+            assert buffers.fingerprint(step.constants) != before
+            cell.copy_(kept)
+    assert buffers.fingerprint(step.constants) == before
