@@ -86,7 +86,7 @@ class BatchedTiles:
 
 HOPPER_8 = BatchedTiles(
     qkv=Product(rows=16, splits=1, ways=4, first=256, block=64, stages=3, warps=4),
-    attend=Attention(heads=4, first=512, block=128, stages=2, warps=8),
+    attend=Attention(heads=2, first=512, block=128, stages=2, warps=8),
     out=Product(rows=16, splits=1, ways=4, first=256, block=64, stages=3, warps=4),
     gate_up=Product(rows=128, splits=1, ways=1, first=128, block=64, stages=4, warps=8),
     down=Product(rows=16, splits=1, ways=4, first=256, block=128, stages=4, warps=4),
@@ -99,8 +99,8 @@ HOPPER_64 = BatchedTiles(
     qkv=Product(rows=64, splits=4, ways=1, first=256, block=64, stages=4, warps=4),
     attend=Attention(heads=4, first=64, block=64, stages=3, warps=4),
     out=Product(rows=64, splits=4, ways=1, first=256, block=64, stages=4, warps=4),
-    gate_up=Product(rows=128, splits=1, ways=1, first=128, block=64, stages=3, warps=8),
-    down=Product(rows=128, splits=8, ways=1, first=128, block=64, stages=3, warps=8),
+    gate_up=Product(rows=128, splits=1, ways=1, first=64, block=64, stages=5, warps=8),
+    down=Product(rows=128, splits=8, ways=1, first=128, block=64, stages=4, warps=8),
     head=Product(rows=128, splits=1, ways=1, first=64, block=64, stages=4, warps=8),
     parts=4,
 )
