@@ -54,6 +54,7 @@ class Entry:
         are let try.
     on_cpu: why it cannot run on a CPU at all; empty where it can (or can be checked).
     bits: None where equal bits are promised to no other entry.
+    at: tolerances that are others at some workloads, by the workload's name.
     sizes, elsewhere: names of the workloads that it takes or is measured at, and why no other; empty: all.
     """
 
@@ -68,6 +69,10 @@ class Entry:
     bits: Bits | None = None
     sizes: tuple[str, ...] = ()
     elsewhere: str = ""
+    at: tuple[tuple[str, Tolerance], ...] = ()
+
+    def tolerance_for(self, workload: Sized) -> Tolerance:
+        return dict(self.at).get(workload.name, self.tolerance)
 
     @property
     def least_capability(self) -> int:
@@ -101,6 +106,21 @@ _MODULAR = Tolerance(
     reason="bf16: activations stay in float32, only the new key and value rows are rounded to 8 bits, "
     "1.7e-3 for the rows and 2.6e-4 for the logits seen on an H200; fp32: 1e-6 seen in the interpreter",
 )
+_BATCHED = Tolerance(
+    bf16=4e-2,
+    fp32=2e-5,
+    reason="bf16: a projection of several sequences runs on tensor cores, so what it reads is rounded to 8 bits, some "
+    "eight times a layer, while residual, norms, softmax and sums stay float32; 1.9e-2 seen with these roundings made "
+    "on a CPU at the 1B sizes, where torch-eager has 3.2e-2; fp32: 1e-6 seen in the interpreter",
+)
+_GENERATED = Tolerance(
+    bf16=1.5e-2,
+    fp32=2e-5,
+    reason="bf16: as a single step, but each step attends to rows that the ones before it rounded to 8 bits, where the "
+    "reference keeps its own in float32; 6.2e-3 seen after 127 steps on an H200; fp32: 1e-6 seen in the interpreter",
+)
+_AT_STEPS = tuple((w.name, _GENERATED) for w in WORKLOADS if w.steps > 1)
+_AT_OTHERS = (*_AT_STEPS, *((w.name, _BATCHED) for w in WORKLOADS if w.batch > 1))
 _NO_GRAPH = "CUDA graphs need a CUDA device"
 _MODULAR_BITS = Bits(
     "modular",
@@ -112,7 +132,6 @@ _MEGAKERNEL_BITS = Bits(
     "the same kernel, launched or replayed. The modular kernels sum in another order: there several warps share a row "
     "and their partial sums are added afterwards, here a warp sums a whole row",
 )
-_MEGAKERNEL_ON_CPU = "one persistent kernel needs a GPU; tests/kernels run its instructions in torch"
 _BATCH_1 = tuple(w.name for w in WORKLOADS if w.batch == 1)
 _SINGLE = "the megakernel is written for batch 1"
 _BASELINE_SIZES = tuple(w.name for w in WORKLOADS if w.device != "cuda" or w.name == CTX512)
@@ -157,6 +176,7 @@ ENTRIES = (
         bitwise=True,
         language="triton",
         bits=_MODULAR_BITS,
+        at=_AT_OTHERS,
     ),
     Entry(
         "decode",
@@ -166,6 +186,7 @@ ENTRIES = (
         bitwise=True,
         language="triton",
         bits=_MODULAR_BITS,
+        at=_AT_OTHERS,
     ),
     Entry(
         "decode",
@@ -176,6 +197,7 @@ ENTRIES = (
         language="triton",
         architectures=(90,),  # griddepcontrol came with Hopper
         bits=_MODULAR_BITS,
+        at=_AT_OTHERS,
     ),
     Entry(
         "decode",
@@ -185,8 +207,8 @@ ENTRIES = (
         bitwise=True,
         language="triton",
         architectures=(90,),
-        on_cpu=_MEGAKERNEL_ON_CPU,
         bits=_MEGAKERNEL_BITS,
+        at=_AT_STEPS,
         sizes=_BATCH_1,
         elsewhere=_SINGLE,
     ),
@@ -198,8 +220,8 @@ ENTRIES = (
         bitwise=True,
         language="triton",
         architectures=(90,),
-        on_cpu=_MEGAKERNEL_ON_CPU,
         bits=_MEGAKERNEL_BITS,
+        at=_AT_STEPS,
         sizes=_BATCH_1,
         elsewhere=_SINGLE,
     ),

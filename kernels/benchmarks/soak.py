@@ -145,7 +145,7 @@ def soak(workload: Decode, names: Sequence[str], *, repeats: int, seed: int) -> 
     inputs = fresh_inputs.fresh(workload, weights, seed)
 
     def errors_of(entry: registry.Entry) -> Errors:
-        return output_errors(workload, weights, inputs, tolerance=entry.tolerance.of(workload.number))
+        return output_errors(workload, weights, inputs, tolerance=entry.tolerance_for(workload).of(workload.number))
 
     twin = registry.entry("decode", TWIN)
     twin_errors = errors_of(twin)(launched(twin.load()(workload, weights, inputs)))

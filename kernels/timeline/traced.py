@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from kernels.llama.weights import Weights
@@ -64,9 +63,7 @@ def _megakernel(
     from kernels.llama.megakernel import step as megakernel
 
     device = weights.embedding.device
-    count = torch.cuda.get_device_properties(device).multi_processor_count
-    tape = megakernel.tape(workload, megakernel.HOPPER, multiprocessors=count)
-    trace = TraceBuffer(megakernel.trace_slots(tape, workload.shape.layers), device=device)
+    trace = TraceBuffer(megakernel.trace_slots(workload, device=device), device=device)
     prepared: dict[str, Callable[..., Any]] = {
         "megakernel": megakernel.prepare,
         "megakernel-graph": megakernel.prepare_graph,

@@ -65,7 +65,7 @@ def test_an_unknown_implementation_is_named_with_those_there_are() -> None:
         ("megakernel", 80, "1b/b1-ctx512-bf16", "needs sm_90 or newer; this device is sm_80"),
         ("megakernel", 90, "1b/b8-ctx512-bf16", "the megakernel is written for batch 1"),
         ("megakernel-graph", 90, "1b/b64-ctx512-bf16", "the megakernel is written for batch 1"),
-        ("megakernel-graph", None, "mini/b1-ctx128-fp32", "one persistent kernel needs a GPU; .*"),
+        ("megakernel-graph", None, "mini/b1-ctx128-fp32", ""),
     ],
 )
 def test_it_says_why_something_does_not_run_here(name: str, capability: int | None, size: str, reason: str) -> None:

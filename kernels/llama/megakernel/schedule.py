@@ -5,7 +5,6 @@ Standard library only; the same arguments give the same tape.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,28 +16,25 @@ Work = tuple[Kind, int, int]
 """Kind, layer, tile."""
 
 
-def schedule(
-    workload: Decode, *, programs: int, rows: int, splits: int, attend_cost: float = 1.0, ahead: int = 1
-) -> Tape:
+def schedule(workload: Decode, *, programs: int, rows: int, splits: int, attend_cost: float = 1.0) -> Tape:
     """The tape of one step for `programs` programs, all of which must be resident at once.
 
-    Weights are fetched ahead over the borders of stages, so what has to be even is the load that a program has
-    accumulated, not its share of each stage: every tile goes to the program with the least so far, in increasing order
-    (chunk by chunk for GATE_UP). An ATTEND tile counts as `attend_cost` others, and programs that attend are
-    the last to get QKV tiles. A program may catch up by at most `ahead` tiles above the even share of a
-    stage (its weights' ring holds no more), and never by an ATTEND tile: all wait for those. Sizes that do not divide
-    are a ValueError.
+    Every stage deals its tiles in turn, in increasing order (chunk by chunk for GATE_UP), so that all programs finish
+    it at about the same time; what is left over goes to the programs with the least accumulated load, since weights are
+    fetched ahead over the borders of stages. An ATTEND tile counts as `attend_cost` others, and programs that attend
+    are the last to get QKV tiles. Rows of the residual stream belong to one program: it has their OUT tile and all
+    their DOWN tiles. Sizes that do not divide are a ValueError.
     """
     layout = Layout(workload, rows, splits)
     if programs < 1:
         raise ValueError(f"programs {programs}: a tape needs at least one")
-    if attend_cost < 0 or ahead < 0:
-        raise ValueError(f"attend_cost {attend_cost} and ahead {ahead} must not be negative")
-    work = _dealt(layout, programs=programs, attend_cost=attend_cost, ahead=ahead)
+    if attend_cost < 0:
+        raise ValueError(f"attend_cost {attend_cost} must not be negative")
+    work = _dealt(layout, programs=programs, attend_cost=attend_cost)
     return Tape(_wired(layout, work), layout.counters, rows, splits)
 
 
-def _dealt(layout: Layout, *, programs: int, attend_cost: float, ahead: int) -> tuple[tuple[Work, ...], ...]:
+def _dealt(layout: Layout, *, programs: int, attend_cost: float) -> tuple[tuple[Work, ...], ...]:
     work: list[list[Work]] = [[] for _ in range(programs)]
     loads = [0.0] * programs
 
@@ -47,17 +43,19 @@ def _dealt(layout: Layout, *, programs: int, attend_cost: float, ahead: int) -> 
             work[program] += [(kind, layer, tile) for tile in tiles]
 
     for layer in range(layout.workload.shape.layers):
-        attend = _shares(loads, layout.tiles(Kind.ATTEND), cost=attend_cost, ahead=0)
+        attend = _shares(loads, layout.tiles(Kind.ATTEND), cost=attend_cost)
         busy = frozenset(program for program, tiles in enumerate(attend) if tiles)
-        give(Kind.QKV, layer, _shares(loads, layout.tiles(Kind.QKV), ahead=ahead, last=busy))
+        give(Kind.QKV, layer, _shares(loads, layout.tiles(Kind.QKV), last=busy))
         give(Kind.ATTEND, layer, attend)
-        give(Kind.OUT, layer, _shares(loads, layout.tiles(Kind.OUT), ahead=ahead))
-        give(Kind.GATE_UP, layer, _shares(loads, layout.tiles(Kind.GATE_UP), ahead=ahead))
-        blocks = _shares(loads, layout.row_blocks, cost=layout.chunks, ahead=ahead // layout.chunks)
-        give(Kind.DOWN, layer, [_all_chunks(layout, mine) for mine in blocks])
+        owned = [list(range(program, layout.row_blocks, programs)) for program in range(programs)]
+        give(Kind.OUT, layer, owned)
+        give(Kind.GATE_UP, layer, _shares(loads, layout.tiles(Kind.GATE_UP)))
+        give(Kind.DOWN, layer, [_all_chunks(layout, mine) for mine in owned])
+        for program, mine in enumerate(owned):
+            loads[program] += len(mine) * (1 + layout.chunks)
     layers = layout.workload.shape.layers
-    give(Kind.HEAD, layers, _shares(loads, layout.tiles(Kind.HEAD), ahead=ahead))
-    give(Kind.PICK, layers, _shares(loads, 1, ahead=ahead))
+    give(Kind.HEAD, layers, _shares(loads, layout.tiles(Kind.HEAD)))
+    give(Kind.PICK, layers, _shares(loads, 1))
     return tuple(map(tuple, work))
 
 
@@ -66,20 +64,18 @@ def _all_chunks(layout: Layout, blocks: Sequence[int]) -> list[int]:
 
 
 def _shares(
-    loads: list[float], tiles: int, *, cost: float = 1.0, ahead: int, last: frozenset[int] = frozenset()
+    loads: list[float], tiles: int, *, cost: float = 1.0, last: frozenset[int] = frozenset()
 ) -> list[list[int]]:
-    """Tiles 0, 1, … each to the program with the least load, of equal ones those in `last` last; adds to `loads`."""
-    programs = len(loads)
-    most = -(-tiles // programs) + ahead
-    shares: list[list[int]] = [[] for _ in range(programs)]
-    queue = [(load, program in last, program) for program, load in enumerate(loads)]
-    heapq.heapify(queue)
+    """Tiles 0, 1, … to the programs in turn, so that early tiles are early everywhere; adds to `loads`.
+
+    What a whole number of rounds leaves over goes to those with the least load, to those in `last` last.
+    """
+    turns = sorted(range(len(loads)), key=lambda program: (program in last, loads[program], program))
+    shares: list[list[int]] = [[] for _ in loads]
     for tile in range(tiles):
-        load, late, program = heapq.heappop(queue)
+        program = turns[tile % len(turns)]
         shares[program].append(tile)
-        loads[program] = load + cost
-        if len(shares[program]) < most:
-            heapq.heappush(queue, (loads[program], late, program))
+        loads[program] += cost
     return shares
 
 
