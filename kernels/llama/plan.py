@@ -9,7 +9,7 @@ from typing import Any
 import triton
 from torch import Tensor
 
-from kernels.llama import operations, split_attention, streamed
+from kernels.llama import operations, split_attention
 from kernels.llama.inputs import Buffers
 from kernels.llama.scratch import Scratch, programs, splits
 from kernels.llama.tiles import Split, Tile, Tiles, check
@@ -137,32 +137,28 @@ class _Plan:
 
     def head(self, token: Tensor) -> None:
         """The head and the choice of the token, which goes to `token` [1]."""
-        between, tiles, shape, count = self.between, self.tiles, self.workload.shape, self.programs["head"]
-        stream = tiles.head.stages is not None
-        walk = {"ROWS": tiles.head.rows, "TILES": tiles.head_tiles}
-        if stream:
-            walk = {**tiles.head.walk(shape.vocab), "V": shape.vocab}
+        between, tiles, count = self.between, self.tiles, self.programs["head"]
         self.add(
             "head",
-            streamed.stream_head if stream else operations.project_head,
+            operations.project_head,
             tiles.head,
             between.x,
-            self.weights.norms[2 * shape.layers],
+            self.weights.norms[2 * self.workload.shape.layers],
             self.weights.embedding,
             self.live.logits,
             between.best,
             between.best_row,
             **self.narrow,
-            **walk,
+            ROWS=tiles.head.rows,
+            TILES=tiles.head_tiles,
         )
         self.add(
             "pick",
-            streamed.pick_lowest if stream else operations.pick,
+            operations.pick,
             Tile(1, 8),
             between.best,
             between.best_row,
             token,
-            **({"V": shape.vocab} if stream else {}),
             COUNT=count,
             WIDTH=triton.next_power_of_2(count),
         )
@@ -173,7 +169,7 @@ class _Plan:
         cache = (of_layer["keys"], of_layer["values"])
         self.add(
             "qkv",
-            operations.project_qkv if tiles.qkv.stages is None else streamed.stream_qkv,
+            operations.project_qkv,
             tiles.qkv,
             between.x,
             of_layer["attention_norm"],
@@ -186,69 +182,61 @@ class _Plan:
             layer=layer,
             **self.narrow,
             **self.heads,
-            **({"ROWS": tiles.qkv.rows} if tiles.qkv.stages is None else tiles.qkv.walk(shape.qkv_rows // 2)),
+            ROWS=tiles.qkv.rows,
         )
         asked = (between.query, *cache, position)
         block: dict[str, Any] = {**self.heads, "BLOCK": tiles.attend.rows}
-        attended = {"layer": layer, "D": shape.hidden, **tiles.out.walk(shape.hidden)}
         if tiles.split is None:
             self.add("attend", operations.attend, tiles.attend, *asked, between.attended, layer=layer, **block)
-        elif self.attention_parts(tiles.split, layer, asked, block):
-            count = splits(self.workload, tiles)
-            widths = {"QUERY_HEADS": shape.query_heads, "HD": shape.head_dim, "SPLITS": count}
-            residual = (of_layer["out"], between.x)
-            self.add("out", streamed.stream_merge_and_add, tiles.out, *self.parts(), *residual, **attended, **widths)
-            return
+        else:
+            self.attend_in_parts(tiles.split, layer, asked, block)
         self.add(
             "out",
-            operations.project_and_add if tiles.out.stages is None else streamed.stream_and_add,
+            operations.project_and_add,
             tiles.out,
             between.attended,
             of_layer["out"],
             between.x,
-            **attended,
+            layer=layer,
+            **tiles.out.walk(shape.hidden),
+            D=shape.hidden,
             K=shape.query_rows,
         )
 
-    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.between.parts, self.between.peaks, self.between.totals
-
-    def attention_parts(self, split: Split, layer: int, asked: tuple[Tensor, ...], block: Mapping[str, Any]) -> bool:
-        """Attention in parts and, unless the output projection has to do that (True), the merge of the parts."""
-        shape, count = self.workload.shape, splits(self.workload, self.tiles)
+    def attend_in_parts(self, split: Split, layer: int, asked: tuple[Tensor, ...], block: Mapping[str, Any]) -> None:
+        """Attention in parts, and the merge of the parts."""
+        between, shape, count = self.between, self.workload.shape, splits(self.workload, self.tiles)
+        parts = (between.parts, between.peaks, between.totals)
         self.add(
             "attend",
             split_attention.attend_split,
             self.tiles.attend,
             *asked,
-            *self.parts(),
+            *parts,
             layer=layer,
             **block,
             SPLITS=count,
             HEADS=split.heads,
         )
-        if split.merge_warps is None:
-            return True
         self.add(
             "merge",
             split_attention.merge_splits,
             Tile(1, split.merge_warps),
-            *self.parts(),
-            self.between.attended,
+            *parts,
+            between.attended,
             layer=layer,
             QUERY_HEADS=shape.query_heads,
             HD=shape.head_dim,
             SPLITS=count,
             WIDTH=triton.next_power_of_2(count),
         )
-        return False
 
     def feed_forward(self, layer: int) -> None:
         between, tiles, shape = self.between, self.tiles, self.workload.shape
         of_layer = self.layers[layer]
         self.add(
             "gate_up",
-            operations.project_gate_up if tiles.gate_up.stages is None else streamed.stream_gate_up,
+            operations.project_gate_up,
             tiles.gate_up,
             between.x,
             of_layer["ffn_norm"],
@@ -261,7 +249,7 @@ class _Plan:
         )
         self.add(
             "down",
-            operations.project_and_add if tiles.down.stages is None else streamed.stream_and_add,
+            operations.project_and_add,
             tiles.down,
             between.hidden,
             of_layer["down"],

@@ -22,17 +22,18 @@ def programs(workload: Decode, tiles: Tiles) -> dict[str, int]:
     shape = workload.shape
     attention = {"attend": shape.query_heads}
     if tiles.split is not None:
-        attention["attend"] = shape.query_heads // tiles.split.heads * splits(workload, tiles)
-        if tiles.split.merge_warps is not None:
-            attention["merge"] = shape.query_heads
+        attention = {
+            "attend": shape.query_heads // tiles.split.heads * splits(workload, tiles),
+            "merge": shape.query_heads,
+        }
     return {
         "embed": 1,
-        "qkv": tiles.qkv.walk(shape.qkv_rows // 2)["PROGRAMS"],
+        "qkv": shape.qkv_rows // 2 // tiles.qkv.rows,
         **attention,
         "out": tiles.out.walk(shape.hidden)["PROGRAMS"],
         "gate_up": tiles.gate_up.walk(shape.ffn)["PROGRAMS"],
         "down": tiles.down.walk(shape.hidden)["PROGRAMS"],
-        "head": tiles.head.walk(shape.vocab // (1 if tiles.head.stages else tiles.head_tiles))["PROGRAMS"],
+        "head": shape.vocab // (tiles.head.rows * tiles.head_tiles),
         "pick": 1,
     }
 

@@ -1,8 +1,7 @@
 """Attention over a long context: split over positions, so that all multiprocessors load keys and values, then merged.
 
-The rules of operations.py hold here too. Many parts are merged by a kernel of their own. A few may instead be merged by
-every program of the output projection (streamed.stream_merge_and_add), which saves a kernel and reads all parts once a
-program: 8 KB a split and program at 32 heads of 64.
+The rules of operations.py hold here too. Two kernels rather than a merge inside the output projection: each of its
+programs would read all parts again, 8 KB a split and program at 32 heads of 64, where the merge reads them once.
 """
 
 import triton

@@ -14,20 +14,16 @@ class Tile:
     """Rows that a program makes at a time, and the warps that make them.
 
     programs: how many share all rows, each walking over several tiles; None: as many as there are tiles.
-    stages: tiles of a ring in shared memory that a program's weights stream through (streamed.py); None: they are
-    loaded into registers (operations.py).
     """
 
     rows: int
     warps: int
     programs: int | None = None
-    stages: int | None = None
 
     def walk(self, rows: int) -> dict[str, int]:
-        """ROWS, PROGRAMS and TILES (and STAGES) of a kernel that makes so many rows in all."""
+        """ROWS, PROGRAMS and TILES of a kernel that makes so many rows in all."""
         programs = self.programs or rows // self.rows
-        walk = {"ROWS": self.rows, "PROGRAMS": programs, "TILES": triton.cdiv(rows, self.rows * programs)}
-        return walk if self.stages is None else {**walk, "STAGES": self.stages}
+        return {"ROWS": self.rows, "PROGRAMS": programs, "TILES": triton.cdiv(rows, self.rows * programs)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +31,19 @@ class Split:
     """Attention over positions split among programs.
 
     heads: query heads of one key head that a program attends for, sharing its loads. merge_warps: of the kernel that
-    merges the parts; None: the output projection does, which has to be streamed then.
+    merges the parts.
     """
 
     heads: int
-    merge_warps: int | None
+    merge_warps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """Pinned, not autotuned: a benchmark whose base and head pick different tiles compares noise.
 
-    attend.rows is the block of positions; head_tiles the tiles of one program of a head that is not streamed. split:
-    None where one program attends for one query head.
+    attend.rows is the block of positions; head_tiles the tiles of one program of the head. split: None where one
+    program attends for one query head.
     """
 
     qkv: Tile
@@ -102,13 +98,15 @@ def check(workload: Decode, tiles: Tiles) -> None:
     for name, size in (("hidden", shape.hidden), ("query rows", shape.query_rows), ("ffn", shape.ffn)):
         if size != triton.next_power_of_2(size):
             raise ValueError(f"{workload.name}: {name} {size} is no power of two, which tl.arange needs")
+    for name, tile in (("qkv", tiles.qkv), ("attend", tiles.attend), ("head", tiles.head)):
+        if tile.programs is not None:
+            raise ValueError(f"{workload.name}: {name} with {tile.programs} programs, but it cannot walk; give none")
     for name, size, tile in (
-        ("half a head", shape.head_dim // 2, replace(tiles.qkv, programs=None)),
+        ("half a head", shape.head_dim // 2, tiles.qkv),
         ("hidden", shape.hidden, tiles.out),
         ("ffn", shape.ffn, tiles.gate_up),
         ("hidden", shape.hidden, tiles.down),
-        ("vocab", shape.vocab, tiles.head if tiles.head.stages else Tile(tiles.head.rows * tiles.head_tiles, 1)),
-        ("half the rows of all heads", shape.qkv_rows // 2, tiles.qkv),
+        ("vocab", shape.vocab, Tile(tiles.head.rows * tiles.head_tiles, tiles.head.warps)),
     ):
         if size % tile.rows:
             raise ValueError(f"{workload.name}: {name} {size} is not a multiple of a program's {tile.rows} rows")
@@ -116,8 +114,3 @@ def check(workload: Decode, tiles: Tiles) -> None:
             raise ValueError(f"{workload.name}: {tile.programs} programs of {tile.rows} rows for {name} {size}")
     if tiles.split is not None and (shape.query_heads // shape.kv_heads) % tiles.split.heads:
         raise ValueError(f"{workload.name}: {tiles.split.heads} query heads a program do not share a key head")
-    if tiles.split is not None and tiles.split.merge_warps is None and tiles.out.stages is None:
-        raise ValueError(f"{workload.name}: only a streamed output projection can merge the parts of attention")
-    for name, tile in (("qkv", tiles.qkv), ("head", tiles.head)):
-        if tile.programs is not None and tile.stages is None:
-            raise ValueError(f"{workload.name}: {name} with {tile.programs} programs; only a streamed one can walk")

@@ -67,10 +67,10 @@ def of_modular(workload: Decode, implementation: str, *, architecture: int = 90)
 
 
 def early_share(options: Mapping[str, Any]) -> float:
-    """From a launch's constants: a kernel that walks over TILES has the first of them (a ring of them, STAGES) in
-    flight before it waits; one that attends has its first BLOCK of positions; any other has all."""
+    """From a launch's constants: a kernel that walks over TILES has the first of them in flight before it waits;
+    one that attends has its first BLOCK of positions; any other has all."""
     if "TILES" in options:
-        return min(1.0, options.get("STAGES", 1) / options["TILES"])
+        return 1.0 / options["TILES"]
     if {"BLOCK", "CONTEXT"} <= options.keys() and "SPLITS" not in options:
         return min(1.0, options["BLOCK"] / max(1, options["CONTEXT"] - 1))
     return 1.0

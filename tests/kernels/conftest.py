@@ -9,7 +9,7 @@ import torch
 
 os.environ["TRITON_INTERPRET"] = "1"
 try:
-    from kernels.llama import batched_attention, batched_operations, operations, split_attention, streamed
+    from kernels.llama import batched_attention, batched_operations, operations, split_attention
 finally:
     del os.environ["TRITON_INTERPRET"]  # not for the processes that other tests start
 
@@ -42,7 +42,6 @@ def pytest_configure() -> None:
         batched_operations.embed,
         operations.embed,
         split_attention.attend_split,
-        streamed.stream_head,
     ):
         assert isinstance(kernel, InterpretedFunction), f"{kernel.__module__} was imported before this file"
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
 from kernels.llama import operations
-from kernels.llama.pipeline import Tile
+from kernels.llama.pipeline import Tile, Tiles, check
+from kernels.workloads import Decode
+from tests.kernels.conftest import SMALL_TILES
 
 D, F, V, HD, CONTEXT = 64, 128, 96, 32, 21
 QUERY_HEADS, KV_HEADS = 4, 2
@@ -121,6 +125,20 @@ def test_gate_up_is_swiglu_of_the_normalized_row(tile: Tile) -> None:
     operations.project_gate_up[(walk["PROGRAMS"],)](x, norm, weight, hidden, **constants)
     gate, up = (weight.double() @ normalized(x, norm)).chunk(2)
     close(hidden, torch.nn.functional.silu(gate) * up)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "name"),
+    [
+        (dataclasses.replace(SMALL_TILES, qkv=Tile(8, 4, programs=2)), "qkv"),
+        (dataclasses.replace(SMALL_TILES, attend=Tile(8, 4, programs=2)), "attend"),
+        (dataclasses.replace(SMALL_TILES, head=Tile(8, 4, programs=2)), "head"),
+    ],
+    ids=["qkv", "attend", "head"],
+)
+def test_programs_are_refused_for_a_kernel_that_cannot_walk(tiles: Tiles, name: str, tiny: Decode) -> None:
+    with pytest.raises(ValueError, match=f"{name} with 2 programs, but it cannot walk; give none"):
+        check(tiny, tiles)
 
 
 def guarded(matrix: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels import reference, registry
 from kernels.llama import split_attention
-from kernels.llama.pipeline import Launch, ModularStep, Split, Tiles, scratch
+from kernels.llama.pipeline import Launch, ModularStep, Split, Tiles, check, scratch
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
 from perfci.bench import buffers, gate
@@ -107,6 +107,12 @@ def test_parts_take_memory_only_where_attention_is_split(tiny: Decode) -> None:
 
     assert parts(SMALL_TILES) == (0, 0, 0)
     assert parts(SPLIT_TILES) == (3 * 4 * 32, 3 * 4, 3 * 4)
+
+
+def test_programs_for_heads_that_share_no_key_head_are_refused(tiny: Decode) -> None:
+    tiles = dataclasses.replace(SPLIT_TILES, split=Split(heads=3, merge_warps=4))
+    with pytest.raises(ValueError, match="3 query heads a program do not share a key head"):
+        check(tiny, tiles)
 
 
 def short_of_a_split(launch: Launch) -> Launch:

@@ -43,8 +43,6 @@ def test_programs_on_a_hopper_multiprocessor(registers: int, warps: int, shared_
     [
         ({"D": 2048, "ROWS": 4}, 1.0),
         ({"TILES": 4, "PROGRAMS": 264}, 0.25),
-        ({"TILES": 8, "STAGES": 3}, 0.375),
-        ({"TILES": 2, "STAGES": 3}, 1.0),
         ({"BLOCK": 512, "CONTEXT": 512}, 1.0),
         ({"BLOCK": 128, "CONTEXT": 513}, 0.25),
         ({"BLOCK": 128, "CONTEXT": 4096, "SPLITS": 32}, 1.0),
