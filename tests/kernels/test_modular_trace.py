@@ -1,4 +1,5 @@
-"""What tracing makes of the modular kernels' machine code: nothing where it is off, three moments where it is on.
+"""What is in the modular kernels' machine code: of tracing nothing where it is off and three moments where it is on,
+and for the caches what is to stay.
 
 Another process compiles: in this one Triton interprets.
 """
@@ -13,6 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from kernels.ptx import by_result, instructions, parameters_of_addresses
 
 COMPILE = """
 import importlib.util, json, re, sys
@@ -132,3 +135,38 @@ def test_a_traced_program_stamps_before_and_after_its_wait_and_behind_a_barrier_
         barrier = after.rindex("bar.sync", 0, end)
         assert "st.global" not in after[barrier:end] and "st.global" in after[:barrier], name
         assert after[end:].count("st.global") == 4, name
+
+
+# Stage -> number of a pointer's parameter -> what its loads ask of the caches; all others ask nothing.
+FIRST, LAST, NOTHING = ("evict_first", "evict_first"), ("evict_last", "evict_last"), ("", "")
+HINTED = {
+    "qkv": {2: {FIRST}},
+    "attend": {1: {LAST, NOTHING}, 2: {LAST, NOTHING}},  # earlier rows, and the step's own after the wait
+    "out": {1: {FIRST}},
+    "gate_up": {2: {FIRST}},
+    "down": {1: {FIRST}},
+    "head": {2: {FIRST}},
+}
+
+
+def hints(ptx: str) -> dict[int, set[tuple[str, str]]]:
+    """Of loads through each parameter: what goes first or last from the L1, and from the L2."""
+    code = instructions(ptx)
+    sources, made = parameters_of_addresses(code), by_result(code)
+    found: dict[int, set[tuple[str, str]]] = {}
+    for load in (one for one in code if one.does("ld", "global")):
+        asked = [word.removeprefix("L1::") for word in load.words if word.startswith("L1::")]
+        policies = made[load.transferred[1][-1]] if load.does("ld", "L2::cache_hint") else []
+        asked_of_l2 = [word.removeprefix("L2::") for policy, _ in policies for word in policy.words if "L2::" in word]
+        for parameter in sources[load.address]:
+            found.setdefault(parameter, set()).add(("".join(asked), "".join(asked_of_l2)))
+    return found
+
+
+def test_weights_leave_the_caches_first_and_keys_and_values_last(compiled) -> None:
+    names, found = compiled
+    for name in names & HINTED.keys():
+        asked = {parameter: found for parameter, found in hints(found[name]["ptx"]).items() if found != {NOTHING}}
+        split = "merge" in names  # what is attended to in parts is too long to stay
+        assert asked == ({} if split else HINTED[name]), name
+        assert hints(found[f"{name}+pdl"]["ptx"]) == hints(found[name]["ptx"]), name
