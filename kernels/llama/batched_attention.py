@@ -6,6 +6,7 @@ Shapes and conventions are those of `batched_operations`.
 import triton
 import triton.language as tl
 
+from kernels.llama.batched_prefetch import LINE_BYTES, prefetch
 from kernels.llama.program import finish, start, wait
 
 
@@ -33,6 +34,7 @@ def attend(
     FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
     trace_ptr=None,
     TRACE: tl.constexpr = False,
@@ -45,7 +47,8 @@ def attend(
     A program makes HEADS query heads of one key head of one sequence, which share what it loads; they are the LANES
     rows of the tensor cores' left operand. Nothing in this step reads the row that it appends but the program
     itself, from registers: so keys and values are loaded without regard to the wait, the first FIRST positions before
-    it. Softmax in base 2, online over blocks (Milakov and Gimelshein 2018; Dao et al. 2022).
+    it, when the PREFETCHED positions after them are asked for as well. Softmax in base 2, online over blocks (Milakov
+    and Gimelshein 2018; Dao et al. 2022).
     Grid: B x KV_HEADS x programs that share a key head. Traffic: 2 B KV_HEADS (position + 1) HD W bytes.
     """
     begin = start(PDL, TRACE)
@@ -75,9 +78,19 @@ def attend(
     lanes = tl.arange(0, LANES)
     heads = kv_head * GROUP + share * HEADS + lanes
     lane_there = lanes[:, None] < HEADS
+    if PDL and PREFETCHED > 0:
+        # Positions that are not there yet ask for the step's own line again, which is harmless.
+        LINE: tl.constexpr = LINE_BYTES * 8 // number.primitive_bitwidth
+        lines = tl.arange(0, PREFETCHED * HD // LINE) * LINE
+        lines = tl.minimum(FIRST * HD + lines, position * HD)
+        prefetch(keys_ptr + lines)
+        prefetch(values_ptr + lines)
     begin, end = wait(begin, PDL, TRACE)
-    parts = tl.arange(0, PARTS)
-    scale = tl.rsqrt(tl.sum(tl.load(squares_ptr + parts * BATCH + sequence), 0) / D + EPSILON)
+    squares = tl.load(squares_ptr + tl.arange(0, PARTS) * BATCH + sequence)
+    # To add many parts takes barriers, which no load passes: after the other loads. A warp adds a few without; later
+    # they would only take registers.
+    if PARTS <= 32:
+        scale = tl.rsqrt(tl.sum(squares, 0) / D + EPSILON)
     query = tl.zeros([LANES, HD], tl.float32)
     query_swapped = tl.zeros([LANES, HD], tl.float32)
     key = tl.zeros([HD], tl.float32)
@@ -91,6 +104,8 @@ def attend(
         key += tl.load(sums + columns)
         key_swapped += tl.load(sums + swapped)
         value += tl.load(sums + KV_HEADS * HD + columns)
+    if PARTS > 32:
+        scale = tl.rsqrt(tl.sum(squares, 0) / D + EPSILON)
     query = (query * cosine[None, :] + query_swapped * sine[None, :]) * (scale * (LOG2_E / (HD**0.5)))
     query = query.to(number)
     key = ((key * cosine + key_swapped * sine) * scale).to(number)

@@ -14,12 +14,14 @@ row. Where a projection has too few rows for the device, its K is split over pro
 Programmatic dependent launch follows the rules in `operations`. The first FIRST columns of a program's weights are on
 the chip before the wait, in shared memory, where tensor cores read them. The pipelined loop over the other columns
 starts after it, since nothing tells the compiler which of its loads may come early, and is already under way when the
-first columns are multiplied: they come last.
+first columns are multiplied: they come last. PREFETCHED more columns may be asked for before the wait: they are then
+in the L2 (`batched_prefetch`).
 """
 
 import triton
 import triton.language as tl
 
+from kernels.llama.batched_prefetch import LINE_BYTES, prefetch
 from kernels.llama.program import finish, start, wait
 
 
@@ -74,14 +76,33 @@ def _product(
 
 
 @triton.jit
-def _ahead(weights, WAYS: tl.constexpr, FIRST: tl.constexpr, DEPTH: tl.constexpr):
-    """The first FIRST columns of each way's range: [ROWS, FIRST], or [WAYS, ROWS, FIRST] with more than one way."""
+def _ahead(
+    weights,
+    WAYS: tl.constexpr,
+    FIRST: tl.constexpr,
+    PREFETCHED: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """The first FIRST columns of each way's range: [ROWS, FIRST], or [WAYS, ROWS, FIRST] with more than one way.
+
+    The PREFETCHED columns after them are asked for, if there is a wait to do it before.
+    """
+    if WAYS > 1:
+        weights = weights[None, :, :] + tl.arange(0, WAYS)[:, None, None] * (DEPTH // WAYS)
     columns = tl.arange(0, FIRST)
     if WAYS == 1:
-        cells = weights + columns[None, :]
+        loaded = tl.load(weights + columns[None, :])
     else:
-        cells = weights[None, :, :] + tl.arange(0, WAYS)[:, None, None] * (DEPTH // WAYS) + columns[None, None, :]
-    return tl.load(cells)
+        loaded = tl.load(weights + columns[None, None, :])
+    if PDL and PREFETCHED > 0:
+        LINE: tl.constexpr = LINE_BYTES * 8 // weights.dtype.element_ty.primitive_bitwidth
+        lines = FIRST + tl.arange(0, PREFETCHED // LINE) * LINE
+        if WAYS == 1:
+            prefetch(weights + lines[None, :])
+        else:
+            prefetch(weights + lines[None, None, :])
+    return loaded
 
 
 @triton.jit
@@ -145,6 +166,7 @@ def project(
     FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
     trace_ptr=None,
     TRACE: tl.constexpr = False,
@@ -160,7 +182,7 @@ def project(
     tile = tl.program_id(0) // SPLITS
     rows = tl.arange(0, ROWS)
     weights = weight_ptr + tile.to(tl.int64) * ROWS * K + split * DEPTH + rows[:, None] * K
-    ahead = _ahead(weights, WAYS, FIRST, DEPTH)
+    ahead = _ahead(weights, WAYS, FIRST, PREFETCHED, DEPTH, PDL)
     sequences = tl.arange(0, N)
     activations = activation_ptr + split * DEPTH + sequences[None, :] * K
     begin, end = wait(begin, PDL, TRACE)
@@ -223,6 +245,7 @@ def project_and_settle(
     FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
     trace_ptr=None,
     TRACE: tl.constexpr = False,
@@ -236,7 +259,7 @@ def project_and_settle(
     tile = tl.program_id(0)
     rows = tl.arange(0, ROWS)
     weights = weight_ptr + tile * ROWS * K + rows[:, None] * K
-    ahead = _ahead(weights, WAYS, FIRST, K)
+    ahead = _ahead(weights, WAYS, FIRST, PREFETCHED, K, PDL)
     norm = tl.load(norm_ptr + tile * ROWS + rows).to(tl.float32)
     sequences = tl.arange(0, N)
     there = sequences[None, :] < BATCH
@@ -267,6 +290,7 @@ def project_gate_up(
     FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
     trace_ptr=None,
     TRACE: tl.constexpr = False,
@@ -281,7 +305,7 @@ def project_gate_up(
     rows = tl.arange(0, ROWS)
     rows = tile * HALF + rows % HALF + (rows // HALF) * F
     weights = weight_ptr + rows[:, None] * D
-    ahead = _ahead(weights, WAYS, FIRST, D)
+    ahead = _ahead(weights, WAYS, FIRST, PREFETCHED, D, PDL)
     sequences = tl.arange(0, N)
     there = sequences < BATCH
     begin, end = wait(begin, PDL, TRACE)
@@ -315,6 +339,7 @@ def project_head(
     FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
     trace_ptr=None,
     TRACE: tl.constexpr = False,
@@ -328,7 +353,7 @@ def project_head(
     tile = tl.program_id(0)
     rows = tl.arange(0, ROWS)
     weights = embedding_ptr + tile.to(tl.int64) * ROWS * D + rows[:, None] * D
-    ahead = _ahead(weights, WAYS, FIRST, D)
+    ahead = _ahead(weights, WAYS, FIRST, PREFETCHED, D, PDL)
     sequences = tl.arange(0, N)
     there = sequences < BATCH
     begin, end = wait(begin, PDL, TRACE)

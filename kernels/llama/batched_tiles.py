@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import triton
 
-from kernels.workloads import Decode
+from kernels.llama.batched_prefetch import LINE_BYTES
+from kernels.workloads import NUMBER_BYTES, Decode
 
 _LEAST_COLUMNS = {"bf16": 8, "fp32": 16}  # of a tensor core's right operand
 _LEAST_LANES = 16  # rows of its left operand
@@ -18,7 +19,8 @@ class Product:
 
     rows of one program; splits: programs that share a row's K (1: none); ways: warps that share a program's K;
     first: columns of weights loaded before the wait; block: columns a turn of the loop over the others, both for each
-    way; stages: turns that are loaded ahead, and one.
+    way; stages: turns that are loaded ahead, and one; prefetched: columns of weights after the first ones that each way
+    asks the L2 for before the wait.
     """
 
     rows: int
@@ -28,6 +30,7 @@ class Product:
     block: int
     stages: int
     warps: int
+    prefetched: int = 0
 
     def constants(self) -> dict[str, int]:
         return {
@@ -36,19 +39,22 @@ class Product:
             "FIRST": self.first,
             "BLOCK": self.block,
             "STAGES": self.stages,
+            "PREFETCHED": self.prefetched,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """heads: query heads of one program; first: positions loaded before the wait; block: positions a turn of the loop
-    over the others; stages: turns that are loaded ahead, and one."""
+    over the others; stages: turns that are loaded ahead, and one; prefetched: positions after the first ones that each
+    program asks the L2 for before the wait."""
 
     heads: int
     first: int
     block: int
     stages: int
     warps: int
+    prefetched: int = 0
 
     def constants(self) -> dict[str, int]:
         return {
@@ -57,6 +63,7 @@ class Attention:
             "FIRST": self.first,
             "BLOCK": self.block,
             "STAGES": self.stages,
+            "PREFETCHED": self.prefetched,
         }
 
 
@@ -172,6 +179,18 @@ def check(workload: Decode, tiles: BatchedTiles) -> None:
                 f"{name}: {operation}'s {depth} columns in {product.splits} splits of {product.ways} ways do not "
                 f"fall into a first {product.first} and blocks of {product.block}"
             )
+        _check_prefetched(workload, operation, product.prefetched, share - product.first)
+    attend = tiles.attend
+    _check_prefetched(workload, "attend", attend.prefetched * shape.head_dim, workload.context * shape.head_dim)
     for operation, product in (("gate_up", tiles.gate_up), ("head", tiles.head)):
         if product.splits > 1:
             raise ValueError(f"{name}: {operation} in {product.splits} splits; it needs whole sums, give it 1")
+
+
+def _check_prefetched(workload: Decode, operation: str, numbers: int, most: int) -> None:
+    line = LINE_BYTES.value // NUMBER_BYTES[workload.number]
+    if numbers and (numbers % line or numbers > most or numbers != triton.next_power_of_2(numbers)):
+        raise ValueError(
+            f"{workload.name}: {operation} prefetches {numbers} numbers of a row; give it a power of two of them, in "
+            f"whole lines of {line}, {most} at most"
+        )

@@ -16,7 +16,8 @@ OPERATIONS = ["embed", "qkv", "attend", "out", "gate_up", "down", "head", "pick"
 SETTLED = [*OPERATIONS[:4], "settle_out", *OPERATIONS[4:6], "settle_down", *OPERATIONS[6:]]
 EIGHT = "decode/llama-1b/b8-ctx512-bf16"
 EXPECTED = {EIGHT: OPERATIONS, "decode/llama-1b/b64-ctx512-bf16": SETTLED}
-MODES = [*((workload, "dependent") for workload in EXPECTED), (EIGHT, "ordinary"), (EIGHT, "traced")]
+MODES = [*((workload, "dependent") for workload in EXPECTED), *((EIGHT, mode) for mode in ("ordinary", "traced"))]
+PREFETCHING = {"qkv", "attend", "out", "gate_up"}
 
 COMPILE = """
 import dataclasses, json, sys
@@ -40,6 +41,15 @@ for name in sys.argv[1:]:
     if workload.batch == 8:
         trace = TraceBuffer(slots(workload, batched_tiles.tiles_for(workload)), device="meta")
         told[name] |= {"ordinary": compiled(workload), "traced": compiled(workload, trace=trace)}
+        tiles = batched_tiles.tiles_for(workload)
+        prefetching = {"qkv": 256, "attend": 256, "out": 256, "gate_up": 512}
+        changed = {key: dataclasses.replace(getattr(tiles, key), prefetched=n) for key, n in prefetching.items()}
+        changed["attend"] = dataclasses.replace(changed["attend"], first=256)
+        tiles = dataclasses.replace(tiles, **changed)
+        told[name] |= {
+            "prefetching": compiled(workload, pdl=True, tiles=tiles),
+            "prefetching-ordinary": compiled(workload, tiles=tiles),
+        }
 json.dump(told, sys.stdout)
 """
 
@@ -98,3 +108,20 @@ def test_only_a_traced_step_reads_the_clock(told: dict) -> None:
         assert cost["ptx"].count("%globaltimer") >= 2 and "%smid" in cost["ptx"], operation
     for mode in ("dependent", "ordinary"):
         assert not any("%globaltimer" in cost["ptx"] for cost in told[EIGHT][mode].values())
+
+
+def test_what_is_to_be_prefetched_is_asked_for_once_before_the_wait_and_by_no_ordinary_launch(told: dict) -> None:
+    for operation, cost in told[EIGHT]["prefetching"].items():
+        before, _, after = cost["ptx"].partition("griddepcontrol.wait")
+        assert bool(before.count("prefetch.global.L2")) == (operation in PREFETCHING), operation
+        assert "prefetch.global" not in after and cost["spilled_bytes"] == 0, operation
+    for mode in ("dependent", "prefetching-ordinary"):
+        assert not any("prefetch.global" in cost["ptx"] for cost in told[EIGHT][mode].values()), mode
+
+
+def test_each_line_is_asked_for_by_one_thread(told: dict) -> None:
+    """By their number: 64 columns are a line, and each thread asks for another one."""
+    lines = {"qkv": 16 * 4 * 4, "out": 16 * 4 * 4, "gate_up": 128 * 8, "attend": 2 * 256}
+    for operation, count in lines.items():
+        cost = told[EIGHT]["prefetching"][operation]
+        assert cost["ptx"].count("prefetch.global.L2") * cost["threads"] == count, operation

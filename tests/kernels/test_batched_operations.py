@@ -127,14 +127,16 @@ ATTENTIONS = [
     Attention(heads=1, first=8, block=16, stages=2, warps=4),
     Attention(heads=2, first=32, block=8, stages=2, warps=4),
 ]
+FEW_PARTS, MANY_PARTS = 2, 64  # of a row's sums of squares: they are added at different places
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 @pytest.mark.parametrize("position", [0, 1, 7, 8, 9, 16, 20])
 def test_attend_rotates_appends_and_is_softmax_over_its_own_sequence(position: int, attention: Attention) -> None:
+    parts = MANY_PARTS if attention.heads == 1 else FEW_PARTS
     rows = QUERY_HEADS + 2 * KV_HEADS
     partial, x = guarded(random(2, B, rows * HD, seed=1)), random(B, D, seed=2)
-    squares = guarded(x.square().view(B, 2, -1).sum(-1).T.contiguous())
+    squares = guarded(x.square().view(B, parts, -1).sum(-1).T.contiguous())
     angles = position * 10000.0 ** -(torch.arange(0, HD, 2) / HD)
     cosine, sine = (torch.full((CONTEXT, HD // 2), NAN) for _ in range(2))
     cosine[position], sine[position] = angles.cos(), angles.sin()
@@ -160,7 +162,7 @@ def test_attend_rotates_appends_and_is_softmax_over_its_own_sequence(position: i
         D=D,
         EPSILON=EPSILON,
         SPLITS=2,
-        PARTS=2,
+        PARTS=parts,
         **attention.constants(),
         PDL=False,
     )

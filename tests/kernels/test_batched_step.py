@@ -253,6 +253,10 @@ def product(**fields: int) -> Product:
         ({"out": product(first=256)}, "out's 128 columns in 2 splits of 2 ways do not fall into a first 256"),
         ({"head": product(splits=2)}, "head in 2 splits; it needs whole sums, give it 1"),
         ({"attend": dataclasses.replace(INTERPRETED.attend, heads=4)}, "2 query heads a key head are no multiple of a"),
+        ({"out": product(splits=1, ways=1, prefetched=16)}, "out prefetches 16 numbers of a row; .* lines of 32, "),
+        ({"out": product(splits=1, ways=1, prefetched=96)}, "out prefetches 96 numbers of a row; give it a power of"),
+        ({"down": product(splits=2, ways=2, prefetched=64)}, "down prefetches 64 numbers of a row; .* 48 at most"),
+        ({"attend": dataclasses.replace(INTERPRETED.attend, prefetched=32)}, "attend prefetches 1024 numbers of a row"),
         ({"parts": 3}, "hidden 128 is no multiple of 3 parts"),
     ],
 )
