@@ -48,7 +48,8 @@ def _pick(best, best_row, PROGRAMS: gl.constexpr, WIDTH: gl.constexpr, WARPS: gl
 
 @gluon.jit
 def _follow(
-    tape,
+    lines,
+    run_count,
     embedding,
     norms,
     cosine,
@@ -71,7 +72,6 @@ def _follow(
     trace,
     program,
     begin,
-    end,
     slots,
     full,
     empty,
@@ -103,6 +103,7 @@ def _follow(
     WEIGHT: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 1, 32], [WARPS, 1, 1], [2, 1, 0])
     VECTOR: gl.constexpr = gl.SliceLayout(0, WEIGHT)
     ROW: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(1, WEIGHT))
+    LINE: gl.constexpr = gl.BlockedLayout([2], [32], [WARPS], [0])
     SHARED: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [WARPS, 1], [1, 0])
     QKV: gl.constexpr = 0
     ATTEND: gl.constexpr = 1
@@ -118,6 +119,7 @@ def _follow(
     block_index = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, VECTOR))
     within = gl.arange(0, 256, layout=gl.SliceLayout(0, VECTOR))
     columns = block_index[:, None] * 256 + within[None, :]
+    word = gl.arange(0, 2, layout=LINE)
     shared_block = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, SHARED))
     shared_within = gl.arange(0, 256, layout=gl.SliceLayout(0, SHARED))
     shared = shared_block[:, None] * 256 + shared_within[None, :]
@@ -130,8 +132,6 @@ def _follow(
     next_swing = gl.zeros([H], gl.float32, layout=ROW)
     slot = begin * 0
     phase = begin * 0
-    next_low = gl.load(tape + 2 * begin)
-    next_high = gl.load(tape + 2 * begin + 1)
     for step in range(STEPS):
         epoch = base + 1 + step
         position = start + step
@@ -140,17 +140,13 @@ def _follow(
         if step > 0:
             token = gl.load(tokens + step - 1)
         i = begin
-        while i < end:
-            low = next_low
-            high = next_high
+        for number in range(run_count):
+            line = lines.index(number).load(LINE)
+            low = gl.sum(gl.where(word == 0, line, 0), axis=0)
+            high = gl.sum(gl.where(word == 1, line, 0), axis=0)
             names = high.to(gl.int32)
             amounts = (high >> 32).to(gl.int32)
             run = amounts >> 17
-            following = i + run
-            if following == end:
-                following = begin
-            next_low = gl.load(tape + 2 * following)
-            next_high = gl.load(tape + 2 * following + 1)
             kind = low.to(gl.int32) & 15
             layer = low.to(gl.int32) >> 8
             tile = (low >> 32).to(gl.int32)
@@ -197,6 +193,8 @@ def _follow(
                     pair = (tile % (HALF // H)) * H + row
                     next_turn = gl.load(cosine + position * HALF + pair)
                     next_swing = gl.load(sine + position * HALF + pair)
+                    next_line = lines.index(number + 1).load(LINE)
+                    next_low = gl.sum(gl.where(word == 0, next_line, 0), axis=0)
                     if next_low.to(gl.int32) & 15 == ATTEND:
                         prefetch_rows(
                             keys,
@@ -316,7 +314,8 @@ def _follow(
 @gluon.jit
 def megakernel(
     tiles,
-    tape,
+    runs,
+    run_counts,
     starts,
     tile_starts,
     embedding,
@@ -349,6 +348,7 @@ def megakernel(
     STEPS: gl.constexpr,
     EPSILON: gl.constexpr,
     PROGRAMS: gl.constexpr,
+    RUNS: gl.constexpr,
     WIDTH: gl.constexpr,
     SPLITS: gl.constexpr,
     SPAN: gl.constexpr,
@@ -362,8 +362,9 @@ def megakernel(
 ):
     """STEPS decode steps of one sequence. Grid: PROGRAMS, all resident at once, or the cooperative launch is refused.
 
-    tiles: descriptor of bf16 [tiles ROWS, D / 256, 256], ROWS = 2 WARPS; tape int64 [instructions + 3, 2]; starts and
-    tile_starts int32 [PROGRAMS + 1]: first instruction and first tile of each program. embedding bf16 [V, D]; norms
+    tiles: descriptor of bf16 [tiles ROWS, D / 256, 256], ROWS = 2 WARPS; runs int64 [PROGRAMS, RUNS, 2]: the
+    first line of each run, and run_counts int32 [PROGRAMS]; starts and tile_starts int32 [PROGRAMS + 1]: first
+    instruction and first tile of each program. embedding bf16 [V, D]; norms
     bf16 [2 LAYERS + 1, D]; cosine, sine float32 [CONTEXT, HD / 2]; token_in, first_position int64 [1]; tokens int64
     [STEPS]; keys, values bf16 [LAYERS, KV_HEADS, CONTEXT, HD]; logits float32 [V].
     Scratch, tagged float32: x, mid [D], rows [QUERY_HEADS + 2 KV_HEADS, HD], attended [SPLITS, D / 8, 16], hidden [F].
@@ -375,7 +376,7 @@ def megakernel(
     """
     program = gl.program_id(0)
     begin = gl.load(starts + program)
-    end = gl.load(starts + program + 1)
+    run_count = gl.load(run_counts + program)
     first_tile = gl.load(tile_starts + program)
     last_tile = gl.load(tile_starts + program + 1)
     slots = gl.allocate_shared_memory(gl.bfloat16, [SLOTS, 2 * WARPS, D // 256, 256], tiles.layout)
@@ -384,6 +385,12 @@ def megakernel(
     for place in gl.static_range(SLOTS):
         mbarrier.init(full.index(place), count=1)
         mbarrier.init(empty.index(place), count=1)
+    lines = gl.allocate_shared_memory(gl.int64, [RUNS, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    TABLE: gl.constexpr = gl.BlockedLayout([1, 2], [32, 1], [WARPS, 1], [1, 0])
+    number = gl.arange(0, RUNS, layout=gl.SliceLayout(1, TABLE))
+    half = gl.arange(0, 2, layout=gl.SliceLayout(0, TABLE))
+    table = gl.load(runs + program * (2 * RUNS) + number[:, None] * 2 + half[None, :])
+    lines._reinterpret(gl.int64, [RUNS, 2], gl.SwizzledSharedLayout(1, 1, 1, [1, 0])).store(table)
     fence_async_shared()
     thread_barrier()
     gl.warp_specialize(
@@ -391,7 +398,8 @@ def megakernel(
             (
                 _follow,
                 (
-                    tape,
+                    lines,
+                    run_count,
                     embedding,
                     norms,
                     cosine,
@@ -414,7 +422,6 @@ def megakernel(
                     trace,
                     program,
                     begin,
-                    end,
                     slots,
                     full,
                     empty,

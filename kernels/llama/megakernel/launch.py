@@ -22,7 +22,7 @@ from kernels.llama.weights import Weights
 from kernels.timeline.trace import TraceBuffer
 from kernels.workloads import Decode
 
-_PADDING = 4  # words after the last line: the line after a program's last may be looked at
+_WORDS = 4  # int32 of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ def launch(
     shape = workload.shape
     device = weights.embedding.device
     programs = len(tape.programs)
-    words, starts = tape.encoded()
+    _, starts = tape.encoded()
+    runs = packing.runs(tape)
+    most = _power_of_two(max(len(mine) // _WORDS for mine in runs) + 1)  # the line after the last may be looked at
 
     def integers(values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32).to(device)
@@ -89,7 +91,8 @@ def launch(
     width = span(workload.context, tape.splits)
     arguments = (
         TensorDescriptor.from_tensor(packed, [configuration.rows, shape.hidden // 256, 256], swizzled),
-        integers([*packing.with_runs(words), *[0] * _PADDING]).view(torch.int64),
+        integers([word for mine in runs for word in (*mine, *[0] * (most * _WORDS - len(mine)))]).view(torch.int64),
+        integers([len(mine) // _WORDS for mine in runs]),
         integers(starts),
         integers(packing.tile_starts(tape)),
         weights.embedding,
@@ -124,6 +127,7 @@ def launch(
         "STEPS": workload.steps,
         "EPSILON": shape.norm_epsilon,
         "PROGRAMS": programs,
+        "RUNS": most,
         "WIDTH": _power_of_two(max(programs, 32)),
         "SPLITS": tape.splits,
         "SPAN": width,

@@ -6,8 +6,8 @@ stream.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -31,19 +31,22 @@ def tile_starts(tape: Tape) -> list[int]:
     return starts
 
 
-def with_runs(words: Sequence[int]) -> list[int]:
-    """The tape's words, with the length of each run from bit 17 of its first line's w3 on.
+def runs(tape: Tape) -> list[list[int]]:
+    """Each program's runs, four words a run: those of its first line, and its length from bit 17 of w3 on.
 
     A run is a line that loads a vector, or that has no tile of weights, and those up to the next such line.
     """
-    lines = [list(words[at : at + 4]) for at in range(0, len(words), 4)]
-    run = 0
-    for line in reversed(lines):
-        run += 1
-        if line[0] >> _FRESH_BIT & 1 or line[0] & 15 in WITHOUT_TILE:
-            line[3] |= run << _RUN_BIT
-            run = 0
-    return [word for line in lines for word in line]
+    words, starts = tape.encoded()
+    lines = [words[at : at + 4] for at in range(0, len(words), 4)]
+    found: list[list[int]] = []
+    for begin, end in itertools.pairwise(starts):
+        first: list[list[int]] = []
+        for line in lines[begin:end]:
+            if line[0] >> _FRESH_BIT & 1 or line[0] & 15 in WITHOUT_TILE:
+                first.append([*line])
+            first[-1][3] += 1 << _RUN_BIT
+        found.append([word for line in first for word in line])
+    return found
 
 
 def packed(workload: Decode, weights: Weights, tape: Tape) -> Tensor:

@@ -67,21 +67,19 @@ def test_each_program_finds_its_tiles_in_the_order_of_its_tape(programs: int, wi
 def test_runs_cover_the_tape_and_start_where_a_vector_is_loaded(wide: Decode) -> None:
     tape = schedule(wide, programs=3, rows=8, splits=2)
     words, starts = tape.encoded()
-    marked = packing.with_runs(words)
-    assert [word & 0x1FFFF for word in marked[3::4]] == words[3::4]
-    assert [word for at, word in enumerate(marked) if at % 4 != 3] == [
-        word for at, word in enumerate(words) if at % 4 != 3
-    ]
-    lines = [line for program in tape.programs for line in program]
-    at = 0
-    while at < len(lines):
-        run = marked[4 * at + 3] >> 17
-        assert run >= 1
-        assert lines[at].fresh or lines[at].kind in packing.WITHOUT_TILE
-        for line in lines[at + 1 : at + run]:
-            assert not line.fresh and (line.kind, line.layer) == (lines[at].kind, lines[at].layer)
-        at += run
-    assert at == len(lines) and set(starts) <= {0, *range(len(lines) + 1)}
+    for program, mine, start in zip(tape.programs, packing.runs(tape), starts, strict=False):
+        at = 0
+        for first in range(0, len(mine), 4):
+            run = mine[first + 3] >> 17
+            line = words[4 * (start + at) : 4 * (start + at) + 4]
+            assert run >= 1
+            assert [*mine[first : first + 3], mine[first + 3] & 0x1FFFF] == line
+            assert program[at].fresh or program[at].kind in packing.WITHOUT_TILE
+            for following in program[at + 1 : at + run]:
+                assert not following.fresh
+                assert (following.kind, following.layer) == (program[at].kind, program[at].layer)
+            at += run
+        assert at == len(program)
 
 
 @pytest.mark.parametrize("name", [ONE, "decode/llama-1b/b1-gen32+127-bf16", "decode/llama-1b/b1-ctx4096-bf16"])
