@@ -39,13 +39,19 @@ def _product(
 ):
     """weight @ activation over DEPTH columns, float32 [ROWS, N]: blocks of the loop first, `ahead` (columns 0 ..) last.
 
-    ahead [ROWS, FIRST] as `_ahead` loaded it; weights: pointers [ROWS, 1] to column 0; activations: pointers [1, N];
-    there: bool [1, N], which of the N columns are no padding.
+    ahead [ROWS, FIRST] as `_ahead` loaded it; weights: pointers [ROWS, 1] to column 0; activations: pointers [1, N],
+    all of them to columns that are there; there: bool [1, N], which of the N columns are no padding.
+
+    What the first columns are multiplied with is loaded before the loop, into registers. It is masked after the loop:
+    the compiler moves a load's copy to shared memory up to the load, but not past the mask, and the loop's own loads
+    would have to wait for it.
 
     WAYS > 1: so many warps each sum an equal range of the columns, and are added in the end. A tile of 16 rows has
     work for one warp only, and without this all of them would do the same.
     """
+    first = tl.arange(0, FIRST)
     if WAYS == 1:
+        early = tl.load(activations + first[:, None])
         sums = tl.zeros([ahead.shape[0], there.shape[1]], tl.float32)
         if FIRST < DEPTH:
             columns = tl.arange(0, BLOCK)
@@ -53,15 +59,15 @@ def _product(
                 weight = tl.load(weights + offset + columns[None, :])
                 activation = tl.load(activations + offset + columns[:, None], mask=there, other=0.0)
                 sums = tl.dot(weight, activation, sums, input_precision="ieee")
-        columns = tl.arange(0, FIRST)
-        activation = tl.load(activations + columns[:, None], mask=there, other=0.0)
-        sums = tl.dot(ahead, activation, sums, input_precision="ieee")
+        early = tl.where(there, early, 0.0)
+        sums = tl.dot(ahead, early, sums, input_precision="ieee")
     else:
         RANGE: tl.constexpr = DEPTH // WAYS
         starts = tl.arange(0, WAYS)[:, None, None] * RANGE
         weights = weights[None, :, :] + starts
         activations = activations[None, :, :] + starts
         there = there[None, :, :]
+        early = tl.load(activations + first[None, :, None])
         sums = tl.zeros([WAYS, ahead.shape[1], there.shape[2]], tl.float32)
         if FIRST < RANGE:
             columns = tl.arange(0, BLOCK)
@@ -69,9 +75,8 @@ def _product(
                 weight = tl.load(weights + offset + columns[None, None, :])
                 activation = tl.load(activations + offset + columns[None, :, None], mask=there, other=0.0)
                 sums = tl.dot(weight, activation, sums, input_precision="ieee")
-        columns = tl.arange(0, FIRST)
-        activation = tl.load(activations + columns[None, :, None], mask=there, other=0.0)
-        sums = tl.sum(tl.dot(ahead, activation, sums, input_precision="ieee"), 0)
+        early = tl.where(there, early, 0.0)
+        sums = tl.sum(tl.dot(ahead, early, sums, input_precision="ieee"), 0)
     return sums
 
 
@@ -184,7 +189,7 @@ def project(
     weights = weight_ptr + tile.to(tl.int64) * ROWS * K + split * DEPTH + rows[:, None] * K
     ahead = _ahead(weights, WAYS, FIRST, PREFETCHED, DEPTH, PDL)
     sequences = tl.arange(0, N)
-    activations = activation_ptr + split * DEPTH + sequences[None, :] * K
+    activations = activation_ptr + split * DEPTH + (sequences % BATCH)[None, :] * K
     begin, end = wait(begin, PDL, TRACE)
     sums = _product(ahead, weights, activations, sequences[None, :] < BATCH, WAYS, FIRST, DEPTH, BLOCK, STAGES)
     cells = (split * BATCH + sequences[None, :]) * TOTAL + tile * ROWS + rows[:, None]
@@ -266,7 +271,8 @@ def project_and_settle(
     begin, end = wait(begin, PDL, TRACE)
     cells = sequences[None, :] * D + tile * ROWS + rows[:, None]
     before = tl.load(x_ptr + cells, mask=there, other=0.0)
-    x = before + _product(ahead, weights, activation_ptr + sequences[None, :] * K, there, WAYS, FIRST, K, BLOCK, STAGES)
+    activations = activation_ptr + (sequences % BATCH)[None, :] * K
+    x = before + _product(ahead, weights, activations, there, WAYS, FIRST, K, BLOCK, STAGES)
     tl.store(x_ptr + cells, x, mask=there)
     tl.store(scaled_ptr + cells, (x * norm[:, None]).to(scaled_ptr.dtype.element_ty), mask=there)
     tl.store(squares_ptr + tile * BATCH + sequences, tl.sum(x * x, 0), mask=sequences < BATCH)
@@ -309,7 +315,7 @@ def project_gate_up(
     sequences = tl.arange(0, N)
     there = sequences < BATCH
     begin, end = wait(begin, PDL, TRACE)
-    activations = scaled_ptr + sequences[None, :] * D
+    activations = scaled_ptr + (sequences % BATCH)[None, :] * D
     squares = _squares(squares_ptr, sequences, BATCH, PARTS)
     sums = _product(ahead, weights, activations, there[None, :], WAYS, FIRST, D, BLOCK, STAGES)
     sums *= _scales(squares, D, EPSILON)
@@ -357,7 +363,7 @@ def project_head(
     sequences = tl.arange(0, N)
     there = sequences < BATCH
     begin, end = wait(begin, PDL, TRACE)
-    activations = scaled_ptr + sequences[None, :] * D
+    activations = scaled_ptr + (sequences % BATCH)[None, :] * D
     squares = _squares(squares_ptr, sequences, BATCH, PARTS)
     sums = _product(ahead, weights, activations, there[None, :], WAYS, FIRST, D, BLOCK, STAGES)
     logits = sums * _scales(squares, D, EPSILON)

@@ -103,6 +103,19 @@ def test_weights_come_sixteen_bytes_at_a_time(workload: str, told: dict) -> None
         assert 4 * ptx.count("cp.async.ca") <= ptx.count("cp.async.cg.shared.global") > 0, operation
 
 
+@pytest.mark.parametrize("workload", EXPECTED)
+def test_no_projection_loads_anything_after_its_loop(workload: str, told: dict) -> None:
+    """Else the end of a program would wait for the L2 once more, with nothing to do meanwhile."""
+    for operation in ("qkv", "out", "gate_up", "down", "head"):
+        _, _, after = told[workload]["dependent"][operation]["ptx"].partition("griddepcontrol.wait")
+        assert 0 < after.rindex("ld.global") < after.index("cp.async"), operation
+
+
+def test_attention_has_asked_for_all_that_it_needs_when_its_warps_first_wait_for_each_other(told: dict) -> None:
+    _, _, after = told[EIGHT]["dependent"]["attend"]["ptx"].partition("griddepcontrol.wait")
+    assert 0 < after.rindex("ld.global") < after.index("bar.sync")
+
+
 def test_only_a_traced_step_reads_the_clock(told: dict) -> None:
     for operation, cost in told[EIGHT]["traced"].items():
         assert cost["ptx"].count("%globaltimer") >= 2 and "%smid" in cost["ptx"], operation
