@@ -2,7 +2,9 @@
 
     python -m tests.kernels.faults_on_gpu FAULT [--compile]
 
-prints the gate's reason for refusing it, or nothing where it passes. --compile: needs no GPU and goes as far as the
+prints the gate's reason for refusing it, or nothing where it passes. A relaxed counter is not among them: the two that
+are left order only what one step leaves to the next, 200 launches did not show it, and test_hand_overs finds it in the
+machine's code. --compile: needs no GPU and goes as far as the
 launch.
 """
 
@@ -25,9 +27,6 @@ SEED = 1
 _PACKAGE = "kernels.llama.megakernel"
 
 PLANTED: Mapping[str, Replacements] = {
-    "relaxed counter": {
-        f"{_PACKAGE}.synchronization": (("red.release.gpu", "red.relaxed.gpu"), ("ld.acquire.gpu", "ld.relaxed.gpu"))
-    },
     "tags not looked at": {f"{_PACKAGE}.synchronization": (("@missing bra POLL;", ""),)},
     "leftover counters": {f"{_PACKAGE}.kernel": (("gl.store(epoch_ptr, epoch)", "gl.store(epoch_ptr, base)"),)},
     "unwritten row": {
