@@ -24,11 +24,15 @@ def commit(chosen: Commit, lines: Sequence[Line]) -> None:
     for fingerprint in dict.fromkeys(point.environment for _, point in found):
         st.caption(text.as_markdown(f"Environment: {sheets.environment(known.get(fingerprint), fingerprint)}"))
     runs = data.runs(key.suite, key.hardware, chosen.sha)
+    # Another session may have measured other workloads since; its controls are not those of the ceiling above.
+    shown = {point.run_id for _, point in found}
+    measured = [run for run in runs if run.id in shown] or runs
+    newest = "newest shown above" if shown else "newest"
     with st.expander(
-        f"{len(runs)} run{'' if len(runs) == 1 else 's'} and the controls of the newest", expanded=not found
+        f"{len(runs)} run{'' if len(runs) == 1 else 's'} and the controls of the {newest}", expanded=not found
     ):
         widgets.table(sheets.runs(runs), key="runs")
-        widgets.table(sheets.controls(data.controls(runs[-1].id) if runs else ()), key="controls")
+        widgets.table(sheets.controls(data.controls(measured[-1].id) if measured else ()), key="controls")
         for run in runs:
             if run.log_tail:
                 st.text(f"{run.session}, process {run.index}: end of the log")

@@ -36,6 +36,12 @@ def as_label(text: str, *, limit: int = 80) -> str:
     return html.escape(line if len(line) <= limit else line[: limit - 1] + "…", quote=False)
 
 
+def natural(name: str) -> tuple[str | int, ...]:
+    """Sort key under which numbers in names count: `b8` before `b64`."""
+    # Words and numbers take turns, so that like is compared with like; Python refuses to read numbers without end.
+    return tuple(int(part) if number % 2 else part for number, part in enumerate(re.split("([0-9]{1,18})", name)))
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Multiply a value in the base unit by `factor` to have it in `unit`."""

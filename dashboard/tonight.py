@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from dashboard import palette
+from dashboard import palette, text
 from dashboard.levels import Level, Shown
 from perfci import results
 from perfci.changes import Standing
@@ -111,12 +111,18 @@ def newest_by_origin(levels: Sequence[Level]) -> tuple[tuple[Origin, datetime], 
 
 def sections(entries: Sequence[Entry]) -> tuple[Section, ...]:
     """By hardware, suite and workload; what was generated comes last."""
-    ordered = sorted(entries, key=lambda e: (*_place(e), palette.order(e.name)))
+    ordered = sorted(entries, key=lambda e: (*_order(_place(e)), palette.order(e.name)))
     return tuple(Section(*place[1:], tuple(group)) for place, group in groupby(ordered, key=_place))
 
 
 def _suite(entry: Entry) -> tuple[str, str]:
     return entry.series.key.suite, entry.series.key.hardware
+
+
+def _order(place: tuple[bool, str, str, str]) -> tuple[object, ...]:
+    *before, workload = place
+    # The name itself too: `b8` and `b08` are two workloads, and one must not stand among the other's.
+    return (*before, text.natural(workload), workload)
 
 
 def _place(entry: Entry) -> tuple[bool, str, str, str]:

@@ -71,7 +71,7 @@ def untimed(entry: Entry) -> go.Scatter:
         y=[name],
         name=name,
         mode="markers+text",
-        text=[f"   {text.as_label(told, limit=70)}"],
+        text=[f"   {text.as_label(told, limit=100)}"],
         textposition="middle right",
         textfont={"color": palette.NEUTRAL},
         cliponaxis=False,

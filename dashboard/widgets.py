@@ -17,6 +17,7 @@ NOTHING_YET = (
     "**No measurements yet.** `perfci nightly` measures this machine; `perfci demo --load` shows recorded results "
     "of another one and a synthetic year."
 )
+_CELL_PX, _CHARACTER_PX = 24, 7  # a cell's padding, and a generous character
 _ORIGIN = {
     Origin.MEASURED: ("measured here", "violet", ":material/speed:"),
     Origin.RECORDED: ("recorded", "blue", ":material/history:"),
@@ -38,7 +39,10 @@ def origins(found: Iterable[tuple[Origin, datetime]], *, hardware: str) -> None:
 def table(rows: Sheet, *, key: str, dimmed: Callable[[str], bool] = lambda cell: False) -> None:
     """dimmed: cells that must not catch the eye."""
     styled = pd.DataFrame(rows).style.map(lambda cell: f"color: {palette.NEUTRAL}" if dimmed(cell) else "")
-    st.dataframe(styled, hide_index=True, width="stretch", key=key)
+    # The grid gives a column the width of its usual cell, and the unusual status is the one to be read.
+    longest = max((len(row.get("status", "")) for row in rows), default=0)
+    columns = {"status": st.column_config.Column(width=_CELL_PX + longest * _CHARACTER_PX)}
+    st.dataframe(styled, hide_index=True, width="stretch", key=key, column_config=columns)
 
 
 def error(problem: PerfciError) -> None:

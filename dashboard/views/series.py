@@ -55,7 +55,8 @@ def place(everything: Sequence[SeriesRow], columns: Sequence[DeltaGenerator]) ->
         suite = selection.one("Suite", unique(s.key.suite for s in found), key="suite")
     found = [s for s in found if s.key.suite == suite]
     with right:
-        workload = selection.one("Workload", unique(s.key.workload for s in found), key="workload")
+        workloads = sorted(unique(s.key.workload for s in found), key=text.natural)
+        workload = selection.one("Workload", workloads, key="workload")
     found = [s for s in found if s.key.workload == workload]
     metrics = unique(s.key.metric for s in found)  # of a suite that measures several, one at a time
     metric = selection.one("Metric", metrics, key="metric") if len(metrics) > 1 else metrics[0]

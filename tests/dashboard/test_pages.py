@@ -6,13 +6,14 @@ import dataclasses
 import json
 import sqlite3
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from perfci.model import Origin, Run, RunStatus, Status, Telemetry
-from tests.build import ENVIRONMENT, H200, a_commit, a_measurement, a_run, a_workload
+from perfci.model import Control, Origin, Run, RunStatus, Status, Telemetry
+from tests.build import ENVIRONMENT, EPOCH, H200, a_commit, a_measurement, a_run, a_workload
 from tests.dashboard.conftest import Home
 
 SERIES = "views/series.py"
@@ -267,6 +268,38 @@ def test_a_commit_in_the_url_opens_its_runs(home: Home) -> None:
     assert [row["session"] for row in cells(app, 1)] == ["night-2"] * 3
     assert cells(app, 2)[0] == {"control": "read bandwidth cache", "value": "40.00 GB/s", "working set": "1.049 MB"}
     assert "torch 2\\.13\\.0" in said(app)
+
+
+def test_the_controls_of_a_commit_are_those_of_the_processes_shown_and_not_of_a_later_session(home: Home) -> None:
+    later = a_run(
+        [a_measurement(workload=a_workload("decode/b8"))],
+        session="night-2",
+        started_at=EPOCH + timedelta(hours=1),
+        controls=[Control("read_bandwidth_memory", "B/s", 1e9, 2**32)],
+    )
+    home.store(*night(1), later)
+    app = healthy(home.open(SERIES, workload="decode/tiny", commit=a_commit(1).sha))
+    assert [row["session"] for row in cells(app, 1)] == ["night-1"] * 3 + ["night-2"]
+    assert {"control": "read bandwidth memory", "value": "10.00 GB/s", "working set": "268.4 MB"} in cells(app, 2)
+    app = healthy(home.open(SERIES, workload="decode/b8", commit=a_commit(1).sha))
+    assert [row["value"] for row in cells(app, 2)] == ["1.000 GB/s"]
+
+
+def test_workloads_stand_in_the_order_of_their_numbers_on_both_pages(home: Home) -> None:
+    names = ["decode/b1", "decode/b8", "decode/b64"]
+    home.store(a_run([a_measurement(workload=a_workload(name)) for name in names]))
+    assert [plain(heading.value) for heading in healthy(home.open()).subheader] == [
+        f"{n} on cpu-test-2c" for n in names
+    ]
+    assert list(healthy(home.open(SERIES)).selectbox(key="select-workload").options) == names
+
+
+@pytest.mark.parametrize("page", ["", SERIES])
+def test_the_column_of_a_status_is_wide_enough_for_the_one_that_is_rare(home: Home, page: str) -> None:
+    home.store(*night(1, processes=1))
+    app = healthy(home.open(page, commit=a_commit(1).sha))
+    columns = json.loads(app.dataframe[0].proto.columns)
+    assert columns["status"]["width"] >= 7 * len("unsupported")
 
 
 def test_what_disturbed_a_run_stands_beside_it(home: Home) -> None:

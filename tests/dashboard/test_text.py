@@ -84,3 +84,13 @@ def test_a_label_shows_text_and_no_markup(foreign: str) -> None:
 
 def test_a_long_label_is_cut_and_says_so() -> None:
     assert text.as_label("x" * 100, limit=10) == "x" * 9 + "…"
+
+
+def test_numbers_in_names_count() -> None:
+    names = ["b64", "b8", "b1-ctx4096", "b1-gen32", "b1-ctx512", "", "7", "b"]
+    assert sorted(names, key=text.natural) == ["", "7", "b", "b1-ctx512", "b1-ctx4096", "b1-gen32", "b8", "b64"]
+
+
+@given(st.lists(st.text(alphabet="b1²-٣", max_size=40)), st.integers(min_value=1, max_value=9000))
+def test_any_names_can_be_put_in_order(names: list[str], digits: int) -> None:
+    sorted([*names, "b" + "9" * digits], key=text.natural)
