@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from perfci.model import ChangeKind, Origin
 from perfci.store import engine as database
 from perfci.store import reads
 from perfci.store.rows import RunRow
-from tests.build import H200, a_run
+from tests.build import H200, a_measurement, a_run
 
 
 @pytest.fixture
@@ -92,6 +94,17 @@ def test_recorded_results_are_stored_as_recorded_plain_or_compressed(settings: S
     again, _ = load(settings)
     assert (again.recorded.new, again.recorded.known) == (0, 2)
     assert (recorded / "second.perfci.json.gz").exists()
+
+
+def test_a_trace_stays_in_the_kept_file_and_out_of_the_database(settings: Settings, recorded: Path) -> None:
+    trace = base64.b64encode(b"where the time went").decode()
+    artifact.write(a_run([replace(a_measurement(), trace=trace)], hardware=H200), recorded)
+    load(settings, nights=1)
+    (row,) = stored(settings, "kernels")
+    (kept,) = settings.artifacts.rglob(f"{row.artifact_sha256}*")
+    assert artifact.read(kept).run.measurements[0].trace == trace
+    for part in settings.state.glob("perfci.db*"):
+        assert trace.encode() not in part.read_bytes()
 
 
 def test_every_recorded_result_that_is_delivered_is_taken(settings: Settings) -> None:
