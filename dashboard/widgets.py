@@ -40,7 +40,7 @@ def table(rows: Sheet, *, key: str, dimmed: Callable[[str], bool] = lambda cell:
     """dimmed: cells that must not catch the eye."""
     styled = pd.DataFrame(rows).style.map(lambda cell: f"color: {palette.NEUTRAL}" if dimmed(cell) else "")
     # The grid gives a column the width of its usual cell, and the unusual status is the one to be read.
-    longest = max((len(row.get("status", "")) for row in rows), default=0)
+    longest = max(len(cell) for cell in ("status", *(row.get("status", "") for row in rows)))
     columns = {"status": st.column_config.Column(width=_CELL_PX + longest * _CHARACTER_PX)}
     st.dataframe(styled, hide_index=True, width="stretch", key=key, column_config=columns)
 
