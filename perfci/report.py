@@ -9,7 +9,7 @@ import dataclasses
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from perfci.artifact import plain
@@ -221,10 +221,13 @@ def _change(row: Row) -> str:
 
 def _grid(table: Sequence[Sequence[str]]) -> list[str]:
     """Two names, numbers to the right, a status; columns that say nothing are left out, names shortened to fit."""
-    columns = list(zip(*table, strict=True))
-    widths = [max(map(len, column)) if any(column[1:]) else 0 for column in columns]
-    names = (0, 1, len(columns) - 1)
-    while sum(width + 2 for width in widths if width) - 2 > WIDTH:
+    widths = _widths(table)
+    if _too_wide(widths):
+        folder = _shared_folder([row[0] for row in table[1:]])
+        table = [table[0], *((f"…{row[0][len(folder) :]}", *row[1:]) for row in table[1:])] if folder else table
+        widths = _widths(table)
+    names = (0, 1, len(widths) - 1)
+    while _too_wide(widths):
         widest = max(names, key=lambda column: widths[column])
         if widths[widest] <= NARROWEST:
             break
@@ -238,6 +241,21 @@ def _grid(table: Sequence[Sequence[str]]) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def _widths(table: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) if any(column[1:]) else 0 for column in zip(*table, strict=True)]
+
+
+def _too_wide(widths: Sequence[int]) -> bool:
+    return sum(width + 2 for width in widths if width) - 2 > WIDTH
+
+
+def _shared_folder(names: Sequence[str]) -> str:
+    """`decode/llama-1b` of `decode/llama-1b/b1` and `decode/llama-1b/b64`: what tells nothing of either."""
+    folders = zip(*(name.split("/")[:-1] for name in names), strict=False)
+    shared = [each[0] for each in takewhile(lambda each: len(set(each)) == 1, folders)]
+    return "/".join(shared) if len(set(names)) > 1 else ""
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:

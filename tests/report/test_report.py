@@ -231,6 +231,13 @@ def test_results_are_grouped_and_name_their_origin() -> None:
     assert "ok, recorded" in text
 
 
+def test_workloads_whose_names_are_too_long_are_still_told_apart() -> None:
+    names = [f"decode/llama-1b/{name}-bf16" for name in ("b1-ctx512", "b8-ctx512", "b64-ctx512", "b1-gen32+127")]
+    rows = [a_result("torch-compile-autotune", workload=name, origin=Origin.RECORDED) for name in names]
+    _, _, _, *lines = results_table(rows).splitlines()
+    assert [line.split()[0] for line in lines] == [f"…/{name.rpartition('/')[2]}" for name in names]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
