@@ -136,7 +136,7 @@ _BATCH_1 = tuple(w.name for w in WORKLOADS if w.batch == 1)
 _SINGLE = "the megakernel is written for batch 1"
 _BASELINE_SIZES = tuple(w.name for w in WORKLOADS if w.device != "cuda" or w.name == CTX512)
 
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry(
         "decode",
         "torch-eager",
