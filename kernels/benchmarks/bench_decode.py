@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         chosen = workloads.chosen(metafunc.config.getoption("--workloads"), DEVICE)
     except (KeyError, ValueError) as error:
-        raise pytest.UsageError(f"--workloads: {error.args[0]}") from error
+        raise pytest.UsageError(f"--workloads: {error.args[0]}") from None
     metafunc.parametrize("workload", [workload.name for workload in chosen])
     metafunc.parametrize("implementation", registry.names("decode"))
 
