@@ -4,7 +4,8 @@
 
 prints JSON: an `Examined` for each implementation (those in Triton that run here, unless named) with what is wrong
 with it, and for each family of registry.Bits whether its members gave equal bits. Exit code 1 where something is
-wrong. Takes no times. An output that moves on equal inputs is a race: each repeat is compared bit for bit.
+wrong, 2 where nothing could be tried. Takes no times. An output that moves on equal inputs is a race: each repeat is
+compared bit for bit.
 """
 
 from __future__ import annotations
@@ -171,6 +172,20 @@ def runnable(workload: Decode) -> list[str]:
     ]
 
 
+def refusal(workload: Decode, names: Sequence[str], *, capability: int | None) -> str:
+    """Why one of these cannot be tried on a device of this capability (None: a CPU); empty: all can."""
+    for name in names:
+        try:
+            entry = registry.entry("decode", name)
+        except KeyError as error:
+            return str(error.args[0])
+        if reason := entry.unsupported(capability, workload):
+            return f"{name}: {reason}"
+        if capability is None and entry.language == "triton":
+            return f"{name}: Triton needs a GPU, and there is none here; pytest tests/kernels tries it without one"
+    return ""
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kernels.benchmarks.soak", description=(__doc__ or "").splitlines()[0]
@@ -182,6 +197,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     workload = workloads.named(options.workload)
     names = options.implementations or runnable(workload)
+    if why_not := refusal(workload, names, capability=cases.capability(bench_decode.DEVICE)):
+        parser.error(why_not)
     with torch.no_grad():
         told = soak(workload, names, repeats=options.repeats, seed=options.seed)
     json.dump(told, sys.stdout, indent=1)

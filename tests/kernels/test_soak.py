@@ -109,6 +109,32 @@ def test_its_command_prints_json_and_its_exit_code_tells(capsys: pytest.CaptureF
     assert told["implementations"]["torch-eager"]["repeats"] == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "capability", "workload", "reason"),
+    [
+        ("modular", None, TINY.name, "modular: Triton needs a GPU"),
+        ("torch-graph", None, TINY.name, "torch-graph: CUDA graphs need a CUDA device"),
+        ("megakernel", 90, "decode/llama-tiny/b4-ctx21-fp32", "megakernel: the megakernel is written for batch 1"),
+        ("modlar", 90, TINY.name, "no implementation 'modlar'"),
+        ("modular", 90, TINY.name, ""),
+        ("torch-eager", None, TINY.name, ""),
+    ],
+)
+def test_it_refuses_what_cannot_be_tried_here(name: str, capability: int | None, workload: str, reason: str) -> None:
+    told = soak.refusal(workloads.named(workload), ["torch-compile", name], capability=capability)
+    assert told.startswith(reason) and bool(told) == bool(reason)
+
+
+def test_a_refusal_is_one_line_before_any_weights_are_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak.bench_decode, "DEVICE", "cpu")
+    with pytest.raises(SystemExit) as stopped:
+        soak.main(["decode/llama-1b/b1-ctx512-bf16"])
+    assert stopped.value.code == 2
+    assert "error: modular: Triton needs a GPU, and there is none here" in capsys.readouterr().err.splitlines()[-1]
+
+
 @functools.cache
 def on_the_gpu(workload: str, repository: Path) -> dict:
     """From another process: in this one Triton interprets."""
