@@ -34,7 +34,7 @@ def partition(stages: Sequence[Stage]) -> Mapping[tuple[Key, Kind], int]:
     """
     working = _Cover([union(stage.wait_end, stage.done) for stage in stages])
     waiting = _Cover([union(stage.begin, stage.wait_end) for stage in stages])
-    middles = [int(stage.middle_end) for stage in stages]
+    middles = [stage.middle_end for stage in stages]
     ends = (moment for stage in stages for moment in (stage.first_start, stage.last_end))
     moments = sorted({*working.moments, *waiting.moments, *middles, *ends})
     parts: Counter[tuple[int, Kind]] = Counter()

@@ -37,7 +37,7 @@ class Stage:
         return int(self.done.max())
 
     @cached_property
-    def middle_end(self) -> float:
+    def middle_end(self) -> int:
         """Median over multiprocessors of the end of the last program on each.
 
         With one program a multiprocessor that is the median end. Where a launch has more programs than fit at once,
@@ -46,7 +46,7 @@ class Stage:
         return _median(_by_processor(self.sm, self.done, "amax"))
 
     @cached_property
-    def middle_release(self) -> float:
+    def middle_release(self) -> int:
         """Median over multiprocessors of the end of the first wait on each; for the reason see `middle_end`."""
         return _median(_by_processor(self.sm, self.wait_end, "amin"))
 
@@ -125,8 +125,11 @@ def _by_processor(sm: Tensor, moments: Tensor, reduce: str) -> Tensor:
     return start.scatter_reduce(0, index, moments, reduce, include_self=False)
 
 
-def _median(values: Tensor) -> float:
-    """Mean of the middle two where the number is even."""
+def _median(values: Tensor) -> int:
+    """Mean of the middle two where the number is even, rounded down.
+
+    Never a float: a device's clock counts from 1970, and a float of so many ns is right to 256 ns only.
+    """
     ordered = values.sort().values
     middle = len(ordered) // 2
-    return float(ordered[middle]) if len(ordered) % 2 else (int(ordered[middle - 1]) + int(ordered[middle])) / 2
+    return int(ordered[middle]) if len(ordered) % 2 else (int(ordered[middle - 1]) + int(ordered[middle])) // 2
