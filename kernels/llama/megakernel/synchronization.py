@@ -7,12 +7,15 @@ a load that follows an acquire, take three trips through a loaded memory system;
 Two of float32's 24 bits are lost; they are masked off on arrival, so that a value does not depend on the number of its
 write.
 
-Tags run 1, 2, 3, 1, …: consecutive writes of a word differ, a word can never be two writes behind what its reader
-expects (the reader itself stands between), and 0, which is what a poisoned or fresh buffer holds, is never right.
+Tags run 1, 2, 3, 1, …, and 0, which is what a poisoned or fresh buffer holds, is never right. Whoever looks at a word
+finds the write that it needs or the one before, never an older or a later one: `tag_order` proves that of a tape. It
+rests on one order of each word's writes for all multiprocessors, as the L2 gives it, which the memory model of PTX does
+not promise without a release and an acquire. A number that is none (NaN) stays one as long as its payload does not lie
+in the two bits alone; what arithmetic makes does not.
 
-The tape's waits are these: a program looks at all words that the producers of the awaited counter write. Two counters
-remain, released and acquired by one thread of each program once a step: `best` and `token`, which order everything that
-a step leaves in memory for the next.
+A program looks at all words that it computes with. That is less than the tape's waits where it attends: of its group's
+queries it awaits its own. Two counters remain, released and acquired by one thread of each program once a step: `best`
+and `token`, which order everything that a step leaves in memory for the next.
 
 A wait of some seconds traps: a deadlock becomes a launch failure instead of a device that never comes back.
 """
@@ -29,8 +32,8 @@ thread_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 @gluon.jit
 def tag_of(epoch, layer, LAYERS: gl.constexpr):
-    """1, 2 or 3: of what layer `layer` of step number `epoch` writes."""
-    return (epoch * LAYERS + layer) % 3 + 1
+    """1, 2 or 3: of what layer `layer` of step number `epoch` writes (see `tags.tag`). The epoch may wrap around."""
+    return ((epoch * LAYERS + layer) & 0x7FFFFFFF) % 3 + 1
 
 
 @gluon.jit
