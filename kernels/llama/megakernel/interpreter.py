@@ -8,7 +8,8 @@ them right there (`Order.ahead`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from kernels.llama.inputs import Buffers
@@ -20,8 +21,14 @@ from kernels.workloads import Decode
 
 _WORD = 1 << 32
 
-Condition = tuple[Instruction, Wait, int]
-"""An instruction that waits, and the value that its counter has to reach."""
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What an instruction waits for; awaited: in words, for whoever never gets it."""
+
+    instruction: Instruction
+    met: Callable[[], bool]
+    awaited: Callable[[], str]
 
 
 class Order(Protocol):
@@ -103,7 +110,7 @@ class Interpreter:
         programs = [self._program(index) for index in range(len(self.tape.programs))]
         live: dict[int, Condition | None] = dict.fromkeys(range(len(programs)))
         while live:
-            ready = [program for program, condition in live.items() if condition is None or self._met(condition)]
+            ready = [program for program, condition in live.items() if condition is None or condition.met()]
             if not ready:
                 raise Deadlock(self._blocked(live))
             program = self.order.pick(ready)
@@ -127,6 +134,19 @@ class Interpreter:
         if instruction.signal is not None:
             self.counters[instruction.signal] += 1
 
+    def reached(self, instruction: Instruction, wait: Wait, epoch: int) -> Condition:
+        """As the device compares: the difference of two words of 32 bits, with its sign."""
+        threshold = wait.threshold(epoch)
+
+        def met() -> bool:
+            return (int(self.counters[wait.counter]) - threshold + _WORD // 2) % _WORD >= _WORD // 2
+
+        def awaited() -> str:
+            name, at = self.layout.counter_name(wait.counter), int(self.counters[wait.counter])
+            return f"{name} to reach {threshold}; it is at {at}"
+
+        return Condition(instruction, met, awaited)
+
     def _program(self, program: int) -> Iterator[Condition | None]:
         walk = [(step, instruction) for step in range(self.steps) for instruction in self.tape.programs[program]]
         held = Registers()
@@ -134,7 +154,7 @@ class Interpreter:
         for at, (step, instruction) in enumerate(walk):
             early = self.semantics.early(instruction, step)
             if instruction.wait is not None:
-                yield instruction, instruction.wait, instruction.wait.threshold(self.first_epoch + step)
+                yield self.reached(instruction, instruction.wait, self.first_epoch + step)
                 if self.order.ahead():
                     ahead |= self._loads_until_next_wait(walk, at)
                 else:
@@ -156,16 +176,10 @@ class Interpreter:
             loads[later] = self.semantics.load(instruction, step)
         return loads
 
-    def _met(self, condition: Condition) -> bool:
-        """As the device compares: the difference of two words of 32 bits, with its sign."""
-        _, wait, threshold = condition
-        return (int(self.counters[wait.counter]) - threshold + _WORD // 2) % _WORD >= _WORD // 2
-
     def _blocked(self, live: dict[int, Condition | None]) -> str:
         program, condition = next((p, c) for p, c in live.items() if c is not None)
-        instruction, wait, threshold = condition
+        instruction = condition.instruction
         return (
             f"no program can go on: program {program} waits at {instruction.kind.name} of layer {instruction.layer}, "
-            f"tile {instruction.tile}, for {self.layout.counter_name(wait.counter)} to reach {threshold}; "
-            f"it is at {int(self.counters[wait.counter])}"
+            f"tile {instruction.tile}, for {condition.awaited()}"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from kernels.llama.inputs import Buffers
 from kernels.llama.megakernel.instructions import Instruction, Kind, Tape, span
 from kernels.llama.megakernel.layout import Layout
+from kernels.llama.megakernel.tags import TaggedWords
 from kernels.llama.weights import Weights
 from kernels.workloads import Decode
 
@@ -34,6 +36,7 @@ class Scratch:
     [splits, HQ] (a softmax in base 2, not yet divided by its total); x, mid [D]; hidden [F]; best, best_row [programs].
 
     One buffer each for all layers and steps. counters and epoch (int32) live on: they are never poisoned or reset.
+    tags (int8): of the words of each tile, where programs wait for those (`tagged_interpreter`); 0 on poisoned ones.
     """
 
     query: Tensor
@@ -47,11 +50,14 @@ class Scratch:
     best_row: Tensor
     counters: Tensor
     epoch: Tensor
+    tags: Mapping[str, Tensor]
 
     def poison(self) -> None:
         for buffer in (self.query, self.weighted, self.greatest, self.total, self.x, self.mid, self.hidden, self.best):
             buffer.fill_(math.nan)
         self.best_row.fill_(-1)
+        for tags in self.tags.values():
+            tags.zero_()
 
 
 def scratch(workload: Decode, tape: Tape, weights: Weights) -> Scratch:
@@ -59,6 +65,7 @@ def scratch(workload: Decode, tape: Tape, weights: Weights) -> Scratch:
     shape = workload.shape
     dtype = torch.promote_types(weights.embedding.dtype, torch.float32)
     programs = len(tape.programs)
+    layout = Layout(workload, tape.rows, tape.splits)
 
     def floating(*size: int) -> Tensor:
         return torch.full(size, math.nan, dtype=dtype, device=weights.embedding.device)
@@ -78,6 +85,7 @@ def scratch(workload: Decode, tape: Tape, weights: Weights) -> Scratch:
         best_row=integers(programs, -1, torch.int64),
         counters=integers(tape.counters, 0, torch.int32),
         epoch=integers(1, 0, torch.int32),
+        tags={name: integers(parts, 0, torch.int8) for name, parts in TaggedWords(layout).parts().items()},
     )
 
 
