@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from dataclasses import dataclass
 
-from kernels.llama.megakernel.instructions import Tape
+from kernels.llama.megakernel.instructions import Instruction, Kind, Tape
 from kernels.llama.megakernel.schedule import schedule
 from kernels.workloads import Decode
 
@@ -52,6 +52,8 @@ def tape_for(workload: Decode, configuration: Configuration, *, multiprocessors:
 
     Rows of the residual stream stay in the registers of the program that owns them, so each may own one block of rows;
     and a program's tiles of one stage must be a whole number of programs apart, since the kernel counts them itself.
+    Each has a part in every QKV, GATE_UP and HEAD: without, its tags could be of a layer that it has not seen go by
+    (`tag_order`), and a step could end before it has begun.
     """
     shape = workload.shape
     blocks = shape.hidden // configuration.rows
@@ -70,7 +72,19 @@ def tape_for(workload: Decode, configuration: Configuration, *, multiprocessors:
         attend_cost=configuration.attend_cost,
     )
     for program in tape.programs:
+        _check_part_in_all(workload, program)
         for before, after in itertools.pairwise(program):
             if after.wait is None and not after.fresh and after.tile != before.tile + multiprocessors:
                 raise ValueError(f"{workload.name}: {after} does not follow {before} by {multiprocessors} tiles")
     return tape
+
+
+def _check_part_in_all(workload: Decode, program: tuple[Instruction, ...]) -> None:
+    layers = workload.shape.layers
+    stages = [(kind, layer) for layer in range(layers) for kind in (Kind.QKV, Kind.GATE_UP)] + [(Kind.HEAD, layers)]
+    has = {(instruction.kind, instruction.layer) for instruction in program}
+    for kind, layer in stages:
+        if (kind, layer) not in has:
+            raise ValueError(
+                f"{workload.name}: a program without a tile of {kind.name} of layer {layer}; give it fewer programs"
+            )

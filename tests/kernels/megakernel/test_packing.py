@@ -101,6 +101,7 @@ def test_the_tape_that_is_shipped_orders_all_that_it_reads_and_writes() -> None:
     ("multiprocessors", "hidden", "message"),
     [
         (100, 2048, "128 blocks of 16 rows for 100 programs"),
+        (200, 2048, "a program without a tile of QKV of layer 0"),
         (132, 1024, "hidden 1024 is not 256 for each of 8 warps"),
     ],
 )
