@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from kernels.timeline import spread
 from kernels.timeline import stages as staging
 from kernels.timeline.dependencies import producers
 from kernels.timeline.occupancy import Footprint
@@ -42,6 +43,7 @@ class Prediction:
     """calibrated_on: the mode of the trace that the model knows. predicted, traced: ns of a step by mode.
 
     errors: predicted over traced, less 1. assumed: what no trace told. outcome: of tile triggers, for a picture.
+    saved: ns that tile triggers would have saved by the stamps of the pdl trace alone (kernels.timeline.spread).
     """
 
     calibrated_on: Mode
@@ -52,6 +54,7 @@ class Prediction:
     machine: Machine
     launches: tuple[Launch, ...]
     outcome: Outcome
+    saved: int | None = None
 
     @property
     def gain(self) -> float:
@@ -91,13 +94,17 @@ def predictions(
     }
     if not known:
         assumed = (*assumed, "no more programs fit on a multiprocessor than were seen at once; all bytes come early")
+    releases = _releases(steps["pdl"]) if "pdl" in steps else {}
+    tiles = {name: made.tiles for name, made in prints.items()}
+    saved = spread.saved(steps["pdl"], workload, tiles=tiles) if "pdl" in steps else None
     found: list[Prediction] = []
     for mode, step in steps.items():
-        launches = _calibrated(step, mode, workload, machine, prints=prints)
+        launches = _calibrated(step, mode, workload, machine, prints=prints, releases=releases)
         outcomes = {each: simulate(launches, machine, each) for each in MODES}
         predicted = {each: outcome.duration for each, outcome in outcomes.items()}
         errors = {each: predicted[each] / traced[each] - 1 for each in traced}
-        found.append(Prediction(mode, predicted, traced, errors, assumed, machine, launches, outcomes["tiles"]))
+        told = (mode, predicted, traced, errors, assumed, machine, launches, outcomes["tiles"], saved)
+        found.append(Prediction(*told))
     return tuple(found)
 
 
@@ -138,7 +145,7 @@ def _machine(
     else:
         assumed.append(f"{GAP:.0f} ns between launches of a graph")
     if "pdl" in steps:
-        release = _middle(int(b.wait_end.min()) - a.last_end for a, b in _pairs(steps["pdl"]))
+        release = median(_releases(steps["pdl"]).values()) if len(steps["pdl"]) > 1 else RELEASE
         # What is more than the least of them waited for room.
         trigger = max(
             0.0, min((float(b.first_start - int(a.begin.max())) for a, b in _pairs(steps["pdl"])), default=0.0)
@@ -146,6 +153,17 @@ def _machine(
     else:
         assumed.append(f"{RELEASE:.0f} ns to release a wait, 0 ns to trigger")
     return Machine(processors, bandwidth, gap, release, trigger), tuple(assumed)
+
+
+def _releases(step: Sequence[Stage]) -> Mapping[str, float]:
+    """ns from the end of what a stage waits for to the end of its first wait, median over layers.
+
+    They differ: some kernels' waits end only when loads that they had under way have come.
+    """
+    found: dict[str, list[int]] = {}
+    for before, stage in _pairs(step):
+        found.setdefault(stage.key[0], []).append(int(stage.wait_end.min()) - before.last_end)
+    return {name: _middle(values) for name, values in found.items()}
 
 
 def _pairs(step: Sequence[Stage]) -> list[tuple[Stage, Stage]]:
@@ -166,7 +184,13 @@ def _reached(step: Sequence[Stage], workload: Decode) -> float:
 
 
 def _calibrated(
-    step: Sequence[Stage], mode: Mode, workload: Decode, machine: Machine, *, prints: Mapping[str, Footprint]
+    step: Sequence[Stage],
+    mode: Mode,
+    workload: Decode,
+    machine: Machine,
+    *,
+    prints: Mapping[str, Footprint],
+    releases: Mapping[str, float],
 ) -> tuple[Launch, ...]:
     """The step's launches, with latencies that make each stage last as long as in the trace."""
     moved = stage_bytes(workload)
@@ -176,7 +200,8 @@ def _calibrated(
         layers = [stage for stage in step if stage.key[0] == name]
         each = moved.get(name, 0) / layers[0].programs
         early = each * prints[name].early
-        models[name] = Launch(name, layers[0].programs, prints[name].fits, LATENCY, early, each - early)
+        room, release = prints[name].fits, releases.get(name)
+        models[name] = Launch(name, layers[0].programs, room, LATENCY, early, each - early, release=release)
         targets[name] = median(_span(stage, mode) for stage in layers)
     before = dict(zip([stage.key for stage in step[1:]], step, strict=False))
 
@@ -274,6 +299,8 @@ def table(found: Sequence[Prediction], workload: Decode) -> str:
             f"{prediction.gain:+.1%} to the model's own pdl"
         )
         lines.append(f"  memory {moved / machine.bandwidth / 1000:8.1f} its traffic alone at that bandwidth")
+    if found and (saved := found[0].saved) is not None:
+        lines.append(f"by the pdl trace's stamps alone: {saved / 1000:.1f} us less with triggers by tile, PROJECTION")
     lines.append(
         "A projection is no measurement: no device was seen to do it. The largest error above says how far to trust it."
     )

@@ -52,6 +52,7 @@ class Launch:
 
     A program: lead ns, then early_bytes, which may come before its wait ends; then late_bytes, then follow ns.
     producers: program -> those of the launch before that it needs; None: all. The first launch needs none.
+    release: its own, in place of the machine's.
     """
 
     name: str
@@ -62,11 +63,12 @@ class Launch:
     late_bytes: float = 0.0
     follow: float = 0.0
     producers: Producers = field(default=lambda program: None)
+    release: float | None = None
 
     def __post_init__(self) -> None:
         if self.programs < 1 or (self.residents is not None and self.residents < 1):
             raise ValueError(f"{self.name}: {self.programs} programs, {self.residents} on a multiprocessor; 1 at least")
-        if min(self.lead, self.early_bytes, self.late_bytes, self.follow) < 0:
+        if min(self.lead, self.early_bytes, self.late_bytes, self.follow, self.release or 0.0) < 0:
             raise ValueError(f"{self.name}: latencies and bytes cannot be below 0")
 
 
@@ -122,6 +124,7 @@ class _Run:
         # Room in whole units, so that no rounding lets one program too many in: a program of n residents takes 1 / n.
         self.units = math.lcm(*(launch.residents for launch in launches if launch.residents))
         self.sizes = [self.units // launch.residents if launch.residents else 0 for launch in launches]
+        self.releases = [machine.release if launch.release is None else launch.release for launch in launches]
         self.room = [(-self.units, sm) for sm in range(machine.multiprocessors)]
         self.free = [self.units] * machine.multiprocessors
         self.admitted: dict[tuple[int, int], tuple[int, float]] = {}  # multiprocessor, moment
@@ -229,7 +232,7 @@ class _Run:
         following = launch + 1
         if self.mode == "graph":
             self._allow(following, at=self.machine.gap)
-        delay = 0.0 if self.mode == "graph" else self.machine.release
+        delay = 0.0 if self.mode == "graph" else self.releases[following]
         for program in range(self.launches[following].programs):
             if self.mode != "tiles":
                 self._after(delay, _RELEASED, following, program)
@@ -255,7 +258,7 @@ class _Run:
     def _arrive(self, launch: int, program: int) -> None:
         self.missing[launch][program] -= 1
         if not self.missing[launch][program]:
-            self._after(self.machine.release, _RELEASED, launch, program)
+            self._after(self.releases[launch], _RELEASED, launch, program)
 
 
 class _SharedMemory:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kernels import workloads
-from kernels.timeline import projection
+from kernels.timeline import projection, spread
 from kernels.timeline.dependencies import producers
 from kernels.timeline.occupancy import Footprint
 from kernels.timeline.projection import predictions, table
@@ -120,10 +120,43 @@ def test_every_projection_is_called_one_wherever_it_is_printed() -> None:
     told = table(found, WORKLOAD).splitlines()
     lines = [line for line in told if line.lstrip().startswith("tiles")]
     assert len(lines) == 2
-    assert all("PROJECTION" in line for line in lines)
+    assert all("PROJECTION" in line for line in [*lines, told[-2]])
+    assert "stamps alone" in told[-2]
     assert "no measurement" in told[-1]
     errors = [line for line in told if "error" in line and "traced" in line]
     assert len(errors) == 4
+
+
+def test_a_release_of_its_own_for_each_kernel_is_read_from_the_pdl_trace() -> None:
+    late = {"qkv": 9000.0, "gate_up": 7000.0}
+    launches = tuple(replace(launch, release=late.get(launch.name)) for launch in step())
+    truth = simulate(launches, DEVICE, "pdl").duration
+    found = predictions(
+        {"graph": traced("graph", launches), "pdl": traced("pdl", launches)},
+        WORKLOAD,
+        bandwidth=DEVICE.bandwidth,
+        multiprocessors=8,
+        footprints=FOOTPRINTS,
+    )
+    assert truth > 1.01 * simulate(step(), DEVICE, "pdl").duration
+    for prediction in found:
+        assert prediction.predicted["pdl"] == pytest.approx(truth, rel=0.01)
+
+
+def test_what_own_producers_would_have_saved_is_what_the_last_program_ends_earlier() -> None:
+    """48 programs of the projection, one a head, the last query head of the first group late by 300."""
+    qkv = [("qkv", 0, tile, tile % 8, 1000, 1000, 2300 if tile == 3 else 2000 + tile) for tile in range(48)]
+    # All wait until 2400. Only the first group's four need the late one; the others need no more than 2047.
+    attend = [("attend", 0, tile, tile % 8, 1500, 2400, 2900 if tile < 4 else 3000) for tile in range(32)]
+    out = [("out", 0, 0, 0, 1600, 3100, 3200)]
+    assert spread.saved(stages(trace_of([*qkv, *attend, *out])), WORKLOAD, tiles={}) == 100
+    # Its end bounds the step then: 2900 stays, and where it came last from the start nothing is saved.
+    slow = [(*row[:-1], 3050) if row[2] == 0 else row for row in attend]
+    assert spread.saved(stages(trace_of([*qkv, *slow, *out])), WORKLOAD, tiles={}) == 0
+    assert spread.saved(stages(trace_of([*qkv, *attend, *out])), WORKLOAD, tiles={"qkv": 2}) == 0
+    # A program that came late has not waited, so nothing can be saved.
+    came_late = [(*row[:4], 2400, *row[5:]) for row in attend]
+    assert spread.saved(stages(trace_of([*qkv, *came_late, *out])), WORKLOAD, tiles={}) == 0
 
 
 def test_the_bandwidth_is_what_the_largest_stage_reached_unless_it_is_given() -> None:
