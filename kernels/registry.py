@@ -97,21 +97,21 @@ class Entry:
 _TORCH = Tolerance(
     bf16=6e-2,
     fp32=2e-5,
-    reason="bf16: activations are rounded to 8 bits some hundred times a step, 3.0e-2 to 3.4e-2 seen with 16 layers "
-    "on a CPU; fp32: sums of up to 8192 terms, 1e-6 seen on a CPU",
+    reason="bf16: activations are rounded to 8 bits some hundred times a step, 1.5e-2 (max-autotune) to 3.4e-2 seen with "
+    "16 layers on an H200, and 3.4e-2 on a CPU; fp32: sums of up to 8192 terms, 1e-6 seen on a CPU",
 )
 _MODULAR = Tolerance(
     bf16=5e-3,
     fp32=2e-5,
     reason="bf16: activations stay in float32, only the new key and value rows are rounded to 8 bits, "
-    "1.7e-3 for the rows and 2.6e-4 for the logits seen on an H200; fp32: 1e-6 seen in the interpreter",
+    "1.9e-3 for the rows and 2.6e-4 for the logits seen on an H200; fp32: 1e-6 seen in the interpreter",
 )
 _BATCHED = Tolerance(
     bf16=4e-2,
     fp32=2e-5,
     reason="bf16: a projection of several sequences runs on tensor cores, so what it reads is rounded to 8 bits, some "
-    "eight times a layer, while residual, norms, softmax and sums stay float32; 1.9e-2 seen with these roundings made "
-    "on a CPU at the 1B sizes, where torch-eager has 3.2e-2; fp32: 1e-6 seen in the interpreter",
+    "eight times a layer, while residual, norms, softmax and sums stay float32; 1.9e-2 seen on an H200 with 8 and 64 "
+    "sequences, where torch-graph has 3.3e-2; fp32: 1e-6 seen in the interpreter",
 )
 _GENERATED = Tolerance(
     bf16=1.5e-2,
