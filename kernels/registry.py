@@ -97,8 +97,8 @@ class Entry:
 _TORCH = Tolerance(
     bf16=6e-2,
     fp32=2e-5,
-    reason="bf16: activations are rounded to 8 bits some hundred times a step, 1.5e-2 (max-autotune) to 3.4e-2 seen with "
-    "16 layers on an H200, and 3.4e-2 on a CPU; fp32: sums of up to 8192 terms, 1e-6 seen on a CPU",
+    reason="bf16: activations are rounded to 8 bits some hundred times a step, 1.5e-2 (max-autotune) to 3.4e-2 seen "
+    "with 16 layers on an H200, 3.4e-2 on a CPU; fp32: sums of up to 8192 terms, 1e-6 seen on a CPU",
 )
 _MODULAR = Tolerance(
     bf16=5e-3,
