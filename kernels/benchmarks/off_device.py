@@ -22,7 +22,7 @@ Facts = Mapping[str, float | int | str | bool]
 COMPILED_WORKLOAD = "decode/llama-1b/b1-ctx512-bf16"
 _RAN = {
     "modular": "the kernels ran in Triton's interpreter against the reference",
-    "megakernel": "its tape was proved to be in order, and ran in torch against the reference and in random orders",
+    "megakernel": "a small tape was proved to be in order, and ran in torch against the reference and in random orders",
 }
 _COMPILE_TIMEOUT_S = 300
 _REPOSITORY = Path(__file__).parents[2]

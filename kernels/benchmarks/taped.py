@@ -11,6 +11,7 @@ from kernels.llama import inputs as fresh_inputs
 from kernels.llama import weights as llama_weights
 from kernels.llama.megakernel.fuzzer import fuzz, launched
 from kernels.llama.megakernel.schedule import schedule
+from kernels.llama.megakernel.tag_order import validate_tags
 from kernels.llama.megakernel.validator import validate
 
 _WORKLOAD = "decode/llama-tiny/b1-ctx21-fp32"
@@ -23,13 +24,14 @@ _SEEDS = 20
 def worst_error(seed: int) -> float:
     """Of two launches in order, one after the other on different inputs, against the float64 reference.
 
-    InvalidTape where accesses are not ordered; AssertionError for a random order, of twenty, that changes a bit or
-    comes to a deadlock.
+    InvalidTape where accesses are not ordered, by counters or by tags; AssertionError for a random order, of twenty,
+    that changes a bit or comes to a deadlock.
     """
     workload = workloads.named(_WORKLOAD)
     weights = llama_weights.random(workload, device="cpu", seed=_WEIGHTS_SEED)
     tape = schedule(workload, programs=_PROGRAMS, rows=_ROWS, splits=_SPLITS)
     validate(tape, workload)
+    validate_tags(tape, workload)
     launches = [fresh_inputs.fresh(workload, weights, seed + number) for number in range(2)]
     right = list(launched(tape, workload, weights, launches))
     errors = [
