@@ -65,6 +65,18 @@ def dependent_launch_faults(ptx: str, written_before: Collection[int]) -> tuple[
     )
 
 
+def plain_accesses(ptx: str, parameters: Collection[int]) -> tuple[str, ...]:
+    """Loads, stores and copies, neither relaxed nor ordered, of what parameters with these numbers point to.
+
+    Words with tags have none: a plain access may be torn, kept in the L1, or done once in place of many times.
+    """
+    code = instructions(ptx)
+    sources = parameters_of_addresses(code)
+    found = [one for one in code if _in_global_memory(one) and not {"relaxed", *_ORDERED} & set(one.words)]
+    touched = [(one, sources.get(one.address, frozenset()) & frozenset(parameters)) for one in found]
+    return tuple(f"{one.name} of parameter {min(those)}" for one, those in touched if those)
+
+
 def written_parameters(ptx: str) -> frozenset[int]:
     """Numbers of the parameters that the kernel writes through."""
     code = instructions(ptx)

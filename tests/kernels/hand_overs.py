@@ -2,14 +2,16 @@
 
     python -m tests.kernels.hand_overs
 
-kernel -> faults of memory_order, signals and waits in its code: the megakernel of each workload that it takes; and a
-small kernel with the same `signal` and `wait`, as they are ("right") and with each of PLANTED.
+kernel -> faults of memory_order, signals and waits in its code: the megakernel of each workload that it takes, with the
+plain accesses to tagged words that there are, and that there were if its relaxed loads were plain; and a small kernel
+with the same `signal` and `wait`, as they are ("right") and with each of PLANTED.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -58,9 +60,31 @@ class SmallStep:
         self.kernel[(2,)](self.counters, self.values, 7, num_warps=4)
 
 
+WORDS = ("x", "mid", "rows", "attended", "hidden")
+
+
+def words(ptx: str) -> set[int]:
+    """Numbers of the megakernel's parameters that point to tagged words: its tensors' come last but for two of Triton's
+    own, since a descriptor counts as several."""
+    names = importlib.import_module("kernels.llama.megakernel.kernel").megakernel.arg_names
+    tensors = names[: names.index("trace") + 1]
+    parameters = 1 + max(int(number) for number in re.findall(r"\.param .*_param_(\d+)", ptx))
+    return {parameters - 2 - len(tensors) + tensors.index(name) for name in WORDS}
+
+
+def accesses(ptx: str) -> dict[str, Any]:
+    return {
+        "plain": memory_order.plain_accesses(ptx, words(ptx)),
+        "planted": memory_order.plain_accesses(ptx.replace("ld.relaxed.gpu.global", "ld.global"), words(ptx)),
+        "touched": sorted(words(ptx) & memory_order.written_parameters(ptx)),
+    }
+
+
 def told(prepare: Callable[..., Any], workload: workloads.Decode) -> dict[str, Any]:
     (kernel,) = offline.compiled(workload, prepare, architecture=90).values()
+    large = accesses(kernel.ptx) if kernel.kernel == "megakernel" else {}
     return {
+        **large,
         "faults": sorted(set(memory_order.hand_over_faults(kernel.ptx, tagged=True))),
         "signals": memory_order.signals(kernel.ptx),
         "waits": memory_order.waits(kernel.ptx),

@@ -30,6 +30,17 @@ def test_the_megakernel_releases_behind_a_barrier_and_acquires_before_one(
         assert 1 <= found["signals"] <= calls["signal"] + calls["release"]
 
 
+def test_tagged_words_are_neither_loaded_nor_stored_as_plain_memory(handed_over: dict[str, Any]) -> None:
+    large = [found for name, found in handed_over.items() if name in LARGE]
+    assert large
+    for found in large:
+        assert found["plain"] == []
+        assert (
+            len(found["touched"]) == 5
+        )  # x, mid, rows, attended, hidden: the numbers are those of buffers that it writes
+        assert len(found["planted"]) >= 20
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
