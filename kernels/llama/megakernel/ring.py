@@ -50,7 +50,12 @@ def fetch(
 
 @gluon.jit
 def products(vector, slots, full, empty, slot, phase, SLOTS: gl.constexpr, H: gl.constexpr, WEIGHT: gl.constexpr):
-    """The next tile times the vector: float32 [H] of its first and of its second H rows; the ring's state after."""
+    """The next tile times the vector: float32 [H] of its first and of its second H rows; the ring's state after.
+
+    The slot is handed back when all loads from it are issued and before all have returned: the assembler moves what
+    waits for them below the barrier. The copy engine's next bytes come later than they return by the latency of a copy.
+    Nothing but time orders the two; `fence_async_shared` before the barrier would (its cost is not measured).
+    """
     mbarrier.wait(full.index(slot), phase)
     low = slots.index(slot).slice(0, H).load(WEIGHT).to(gl.float32) * gl.expand_dims(vector, 0)
     high = slots.index(slot).slice(H, H).load(WEIGHT).to(gl.float32) * gl.expand_dims(vector, 0)
