@@ -69,7 +69,7 @@ def test_recorded_traces_become_a_printed_projection(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("PROJECTION") == 2
+    assert ran.stdout.count("PROJECTION") == 3
     assert "8 multiprocessors, 4.50 TB/s" in ran.stdout
 
 
