@@ -55,6 +55,7 @@ class Entry:
     on_cpu: why it cannot run on a CPU at all; empty where it can (or can be checked).
     bits: None where equal bits are promised to no other entry.
     at: tolerances that are others at some workloads, by the workload's name.
+    multiprocessors: how many the device may have; None: any number.
     sizes, elsewhere: names of the workloads that it takes or is measured at, and why no other; empty: all.
     """
 
@@ -70,6 +71,7 @@ class Entry:
     sizes: tuple[str, ...] = ()
     elsewhere: str = ""
     at: tuple[tuple[str, Tolerance], ...] = ()
+    multiprocessors: range | None = None
 
     def tolerance_for(self, workload: Sized) -> Tolerance:
         return dict(self.at).get(workload.name, self.tolerance)
@@ -83,12 +85,18 @@ class Entry:
         loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
         return loaded
 
-    def unsupported(self, capability: int | None, workload: Sized) -> str:
-        """Why it does not run this workload on a device of this capability (None: a CPU); empty if it does."""
+    def unsupported(self, capability: int | None, workload: Sized, *, multiprocessors: int | None = None) -> str:
+        """Why it does not run this workload on a device of this capability (None: a CPU); empty if it does.
+
+        multiprocessors: of the device; None where that is not known, and not looked at.
+        """
         if capability is None and self.on_cpu:
             return self.on_cpu
         if capability is not None and capability < self.least_capability:
             return f"needs sm_{self.least_capability} or newer; this device is sm_{capability}"
+        if multiprocessors is not None and self.multiprocessors and multiprocessors not in self.multiprocessors:
+            least, most = self.multiprocessors.start, self.multiprocessors.stop - 1
+            return f"is written for {least} to {most} multiprocessors; this device has {multiprocessors}"
         if self.sizes and workload.name not in self.sizes:
             return self.elsewhere
         return ""
@@ -133,6 +141,7 @@ _MEGAKERNEL_BITS = Bits(
     "and their partial sums are added afterwards, here a warp sums a whole row",
 )
 _BATCH_1 = tuple(w.name for w in WORKLOADS if w.batch == 1)
+_ONE_TILE_EACH = range(128, 193)  # a block of 16 of 2048 rows for each at most, a tile of 192 of qkv for each at least
 _SINGLE = "the megakernel is written for batch 1"
 _BASELINE_SIZES = tuple(w.name for w in WORKLOADS if w.device != "cuda" or w.name == CTX512)
 
@@ -209,6 +218,7 @@ ENTRIES: tuple[Entry, ...] = (
         architectures=(90,),
         bits=_MEGAKERNEL_BITS,
         at=_AT_STEPS,
+        multiprocessors=_ONE_TILE_EACH,
         sizes=_BATCH_1,
         elsewhere=_SINGLE,
     ),
@@ -222,6 +232,7 @@ ENTRIES: tuple[Entry, ...] = (
         architectures=(90,),
         bits=_MEGAKERNEL_BITS,
         at=_AT_STEPS,
+        multiprocessors=_ONE_TILE_EACH,
         sizes=_BATCH_1,
         elsewhere=_SINGLE,
     ),

@@ -38,7 +38,7 @@ def case_of(
         flops=workload.flops,
         working_set_bytes=workload.working_set_bytes,
     )
-    if reason := entry.unsupported(capability(device), workload):
+    if reason := entry.unsupported(capability(device), workload, multiprocessors=multiprocessors(device)):
         return Case(workload=described, implementation=entry.name, unsupported=reason)
     return Case(
         workload=described,
@@ -69,3 +69,8 @@ def capability(device: str) -> int | None:
         return None
     major, minor = torch.cuda.get_device_capability()
     return 10 * major + minor
+
+
+def multiprocessors(device: str) -> int | None:
+    """None for a CPU."""
+    return None if device == "cpu" else torch.cuda.get_device_properties(0).multi_processor_count

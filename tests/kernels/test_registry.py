@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernels import registry, workloads
+from kernels.llama.megakernel.configuration import configuration_for, tape_for
 
 IMPLEMENTATIONS = {entry.target.partition(":")[0] for entry in registry.ENTRIES}
 
@@ -124,3 +125,15 @@ def test_every_tolerance_has_a_reason_and_can_fail() -> None:
     for entry in registry.ENTRIES:
         assert 0 < entry.tolerance.fp32 < entry.tolerance.bf16 < 0.1
         assert "seen" in entry.tolerance.reason
+
+
+@pytest.mark.parametrize(("count", "fits"), [(114, False), (128, True), (132, True), (192, True), (193, False)])
+def test_the_megakernel_says_how_many_multiprocessors_it_is_written_for(count: int, fits: bool) -> None:
+    workload = workloads.named("decode/llama-1b/b1-ctx512-bf16")
+    reason = registry.entry("decode", "megakernel").unsupported(90, workload, multiprocessors=count)
+    assert reason == ("" if fits else f"is written for 128 to 192 multiprocessors; this device has {count}")
+    if fits:
+        tape_for(workload, configuration_for(workload), multiprocessors=count)
+    else:
+        with pytest.raises(ValueError, match="programs"):
+            tape_for(workload, configuration_for(workload), multiprocessors=count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ def configuration_for(workload: Decode) -> Configuration:
     return HOPPER_LONG if workload.context > _LONG else HOPPER
 
 
+@functools.cache  # a trace needs it three times, and it takes half a second
 def tape_for(workload: Decode, configuration: Configuration, *, multiprocessors: int) -> Tape:
     """The tape that this configuration walks; ValueError for a size that the kernel is not written for.
 
