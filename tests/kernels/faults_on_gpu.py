@@ -27,7 +27,7 @@ SEED = 1
 _PACKAGE = "kernels.llama.megakernel"
 
 PLANTED: Mapping[str, Replacements] = {
-    "tags not looked at": {f"{_PACKAGE}.synchronization": (("@missing bra POLL;", ""),)},
+    "tags not looked at": {f"{_PACKAGE}.words": (("@missing bra POLL;", ""),)},
     "leftover counters": {f"{_PACKAGE}.kernel": (("gl.store(epoch_ptr, epoch)", "gl.store(epoch_ptr, base)"),)},
     "unwritten row": {
         f"{_PACKAGE}.kernel": (

@@ -6,14 +6,8 @@ Softmax in base 2, online over blocks where a part is longer than one (Milakov a
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.llama.megakernel.synchronization import (
-    post_eight,
-    prefetch,
-    received_eight,
-    received_three,
-    received_two_eights,
-    stamp,
-)
+from kernels.llama.megakernel.synchronization import prefetch, stamp
+from kernels.llama.megakernel.words import post_eight, received_eight, received_three, received_two_eights
 
 
 @gluon.jit

@@ -8,7 +8,7 @@ activations, for which everybody waits, queue behind whatever else the memory sy
 
 One warp sums two rows of a tile, each lane 8 columns out of 256 in each of D / 256 blocks, then over the lanes: the
 order depends on nothing but D, so the same bits come out for any number of programs and any timing. Activations are
-float32 words with a tag (`synchronization`); every warp holds the whole vector, so nothing of a product crosses warps.
+float32 words with a tag (`words`); every warp holds the whole vector, so nothing of a product crosses warps.
 """
 
 from triton.experimental import gluon
@@ -17,18 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from kernels.llama.megakernel.attention import attend, merged, prefetch_rows
 from kernels.llama.megakernel.ring import fetch, products
-from kernels.llama.megakernel.synchronization import (
-    confirmed,
-    glance,
-    post_row,
-    received,
-    signal,
-    stamp,
-    stamp_place,
-    tag_of,
-    thread_barrier,
-    wait,
-)
+from kernels.llama.megakernel.synchronization import signal, stamp, stamp_place, thread_barrier, wait
+from kernels.llama.megakernel.words import confirmed, glance, post_row, received, tag_of
 
 
 @gluon.jit

@@ -1,7 +1,7 @@
 """Which tagged words the kernel's instructions read and post. Standard library only.
 
 The kernel does not wait for the tape's counters but for the words that it computes with, each with the tag of the write
-that it needs (`synchronization`). That is less: attention awaits one query of its group. So what `validator` proves of
+that it needs (`words`). That is less: attention awaits one query of its group. So what `validator` proves of
 the counters is proved again for the words, by `tag_order`.
 """
 

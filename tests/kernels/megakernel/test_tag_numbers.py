@@ -16,7 +16,7 @@ from kernels.llama.megakernel.tags import tag, write_number
 
 def kernel_tag(repository: Path) -> Callable[..., Any]:
     """The kernel's own `tag_of`, as Python (a process that interprets kernels cannot import Gluon)."""
-    source = ast.parse((repository / "kernels/llama/megakernel/synchronization.py").read_text("utf-8"))
+    source = ast.parse((repository / "kernels/llama/megakernel/words.py").read_text("utf-8"))
     (function,) = (node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "tag_of")
     function.decorator_list = []
     for argument in function.args.args:
