@@ -156,6 +156,7 @@ def soak(workload: Decode, names: Sequence[str], *, repeats: int, seed: int) -> 
         entry = registry.entry("decode", name)
         step = entry.load()(workload, weights, inputs)
         seen, outputs[name] = examined(step, errors_of(entry), twin=twin_errors, repeats=repeats)
+        sys.stderr.write(f"{name}: {repeats} launches, {seen.different} other than the first\n")
         found[name] = {**asdict(seen), "faults": seen.faults(bitwise=entry.bitwise)}
     families = same_bits_by_family(outputs)
     wrong = any(facts["faults"] for facts in found.values()) or not all(families.values())

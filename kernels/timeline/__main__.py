@@ -63,12 +63,16 @@ def _record(options: argparse.Namespace) -> int:
 
     workload = workloads.named(options.workload)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    names = options.implementations or _runnable(workload, device)
+    for name in names:
+        if registry.entry("decode", name).language == "triton" and device == "cpu":
+            raise ValueError(f"{name} stamps its kernels on a GPU, and there is none here; torch-eager needs none")
     held = weights.random(workload, device=device, seed=_SEED)
     drawn = inputs.fresh(workload, held, _SEED)
     options.out.mkdir(parents=True, exist_ok=True)
     made: list[Timeline] = []
     with torch.no_grad():
-        for name in options.implementations or _runnable(workload, device):
+        for name in names:
             timeline, traces = recording.recorded(
                 registry.entry("decode", name), workload, held, drawn, steps=options.steps
             )
@@ -107,7 +111,8 @@ def _runnable(workload: workloads.Decode, device: str) -> list[str]:
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         capability = 10 * major + minor
-    return [entry.name for entry in registry.ENTRIES if not entry.unsupported(capability, workload)]
+    runs = [entry for entry in registry.ENTRIES if not entry.unsupported(capability, workload)]
+    return [entry.name for entry in runs if device == "cuda" or entry.language == "torch"]
 
 
 def _timelines(options: argparse.Namespace) -> list[Timeline]:

@@ -218,3 +218,12 @@ def test_traces_are_recorded_after_other_launches_and_from_a_cleared_buffer() ->
     assert launches[3] == launches[7] == 0
     assert torch.equal(first.stamps, step.stamps + 4)
     assert torch.equal(second.stamps, step.stamps + 8)
+
+
+def test_recording_a_stamped_implementation_without_a_gpu_is_refused_at_once(
+    tiny: Decode, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command.main(["record", tiny.name, "modular-pdl", "-o", str(tmp_path / "none")]) == 2
+    assert "modular-pdl stamps its kernels on a GPU, and there is none here" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
