@@ -95,7 +95,7 @@ HOPPER_8 = BatchedTiles(
     qkv=Product(rows=16, splits=1, ways=4, first=256, block=64, stages=3, warps=4),
     attend=Attention(heads=2, first=512, block=128, stages=2, warps=8),
     out=Product(rows=16, splits=1, ways=4, first=256, block=64, stages=3, warps=4),
-    gate_up=Product(rows=128, splits=1, ways=1, first=128, block=64, stages=4, warps=8),
+    gate_up=Product(rows=128, splits=1, ways=1, first=256, block=64, stages=4, warps=8, prefetched=256),
     down=Product(rows=16, splits=1, ways=4, first=256, block=128, stages=4, warps=4),
     head=Product(rows=128, splits=1, ways=1, first=128, block=64, stages=4, warps=8),
     parts=8,
@@ -104,11 +104,11 @@ HOPPER_8 = BatchedTiles(
 
 HOPPER_64 = BatchedTiles(
     qkv=Product(rows=64, splits=4, ways=1, first=256, block=64, stages=4, warps=4),
-    attend=Attention(heads=4, first=64, block=64, stages=3, warps=4),
+    attend=Attention(heads=4, first=64, block=64, stages=2, warps=2, prefetched=128),
     out=Product(rows=64, splits=4, ways=1, first=256, block=64, stages=4, warps=4),
     gate_up=Product(rows=128, splits=1, ways=1, first=64, block=64, stages=5, warps=8),
     down=Product(rows=128, splits=8, ways=1, first=128, block=64, stages=4, warps=8),
-    head=Product(rows=128, splits=1, ways=1, first=64, block=64, stages=4, warps=8),
+    head=Product(rows=128, splits=1, ways=1, first=64, block=64, stages=4, warps=4),
     parts=4,
 )
 """Beyond. A program of r rows reads 64 / r times as much of activations as of weights: many rows, and K is split."""

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels import workloads
+from kernels.llama.batched_tiles import tiles_for
+
 SHARED_MEMORY_OF_A_BLOCK = 227 * 1024  # of an H100 or H200
 OPERATIONS = ["embed", "qkv", "attend", "out", "gate_up", "down", "head", "pick"]
 SETTLED = [*OPERATIONS[:4], "settle_out", *OPERATIONS[4:6], "settle_down", *OPERATIONS[6:]]
@@ -128,8 +131,11 @@ def test_what_is_to_be_prefetched_is_asked_for_once_before_the_wait_and_by_no_or
         before, _, after = cost["ptx"].partition("griddepcontrol.wait")
         assert bool(before.count("prefetch.global.L2")) == (operation in PREFETCHING), operation
         assert "prefetch.global" not in after and cost["spilled_bytes"] == 0, operation
-    for mode in ("dependent", "prefetching-ordinary"):
-        assert not any("prefetch.global" in cost["ptx"] for cost in told[EIGHT][mode].values()), mode
+    assert not any("prefetch.global" in cost["ptx"] for cost in told[EIGHT]["prefetching-ordinary"].values())
+    pinned = tiles_for(workloads.named(EIGHT))
+    for operation, cost in told[EIGHT]["dependent"].items():
+        asked = getattr(getattr(pinned, operation, None), "prefetched", 0) > 0
+        assert ("prefetch.global" in cost["ptx"]) == asked, operation
 
 
 def test_each_line_is_asked_for_by_one_thread(told: dict) -> None:
