@@ -2,7 +2,7 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from kernels.llama.megakernel.synchronization import thread_barrier
 
@@ -52,15 +52,15 @@ def fetch(
 def products(vector, slots, full, empty, slot, phase, SLOTS: gl.constexpr, H: gl.constexpr, WEIGHT: gl.constexpr):
     """The next tile times the vector: float32 [H] of its first and of its second H rows; the ring's state after.
 
-    The slot is handed back when all loads from it are issued and before all have returned: the assembler moves what
-    waits for them below the barrier. The copy engine's next bytes come later than they return by the latency of a copy.
-    Nothing but time orders the two; `fence_async_shared` before the barrier would (its cost is not measured).
+    The fence orders this warp's loads from the slot before the copy engine's next bytes, which another proxy writes;
+    without it nothing but the latency of a copy would (it costs nothing that was seen: NOTEBOOK section 6).
     """
     mbarrier.wait(full.index(slot), phase)
     low = slots.index(slot).slice(0, H).load(WEIGHT).to(gl.float32) * gl.expand_dims(vector, 0)
     high = slots.index(slot).slice(H, H).load(WEIGHT).to(gl.float32) * gl.expand_dims(vector, 0)
     low = gl.sum(low, axis=1)
     high = gl.sum(high, axis=1)
+    fence_async_shared()
     thread_barrier()
     mbarrier.arrive(empty.index(slot), count=1)
     slot += 1
