@@ -6,7 +6,7 @@ SHELL := bash
 .ONESHELL:
 .SILENT:
 .DEFAULT_GOAL := help
-.PHONY: help nightly up demo test check setup system browser static
+.PHONY: help nightly up demo test test-faults check setup system browser static
 MAKEFLAGS += --no-print-directory
 unexport PYTHONPATH PYTHONHOME
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -19,7 +19,7 @@ PYTHON ?=
 TIED := $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig TERM)
 
 help: ## list the targets
-	sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 	echo '  Options go through ARGS, e.g. make nightly ARGS="--last 3"; another Python through PYTHON=/path/to/python3.12'
 
 nightly: setup ## build, measure, store and judge tonight's benchmarks on this machine's device
@@ -34,11 +34,14 @@ demo: setup ## fill the database with recorded and synthetic results, then show 
 
 test: browser static ## everything that CI checks
 	echo '== tests'
-	exec $(BIN)/python -m pytest -q $(ARGS)
+	exec $(BIN)/python -m pytest -q -m 'not faults' $(ARGS)
+
+test-faults: browser setup ## the faults: processes killed, networks cut, disks full; an hour
+	exec $(BIN)/python -m pytest -q -m faults $(ARGS)
 
 check: static ## the quick part of it: lint, types, layers, migrations, quick tests
 	echo '== quick tests'
-	exec $(BIN)/python -m pytest -q -m 'not slow and not airflow and not browser' $(ARGS)
+	exec $(BIN)/python -m pytest -q -m 'not slow and not airflow and not browser and not faults' $(ARGS)
 
 static: setup
 	echo '== lint'
@@ -78,7 +81,7 @@ setup: system
 	touch .venv/.incomplete
 	rm -f .venv/.ready
 	echo 'perfci: installing the packages into .venv (2.5 GB; some minutes the first time; log: .venv/install.log)'
-	if ! $(BIN)/python -m pip install --no-input --progress-bar off -c constraints.txt -e '.[airflow,dashboard,runner,dev]' 2>&1 \
+	if ! $(BIN)/python -m pip install --no-input --progress-bar off -c constraints.txt -e '.[airflow,dashboard,edge,runner,serve,dev]' 2>&1 \
 		| tee .venv/install.log | $(progress); then
 		tail -n 15 .venv/install.log
 		echo 'perfci: the packages could not be installed; mend what the lines above say and run make again'

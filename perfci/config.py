@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import ipaddress
 import math
 import os
 import shlex
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from perfci.errors import SettingsError
 
@@ -24,6 +26,7 @@ FILE_NAME = "perfci.toml"
 T = TypeVar("T")
 
 RESULTS = ("pytest-benchmark",)
+CHANNELS = ("email", "slack", "webhook")
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
@@ -41,6 +44,9 @@ class Suite:
     results: str = "pytest-benchmark"
     runs: int = 3  # fresh processes a commit and night
     timeout_s: float = 1800.0  # of one process, and of the build
+    hardware: tuple[str, ...] = ()  # where it is measured, by name; empty: everywhere
+    devices: int = 1  # that one process of it needs
+    deploy_key: str = ""  # ssh key file for `repo`, relative to perfci.toml; empty: the user's own
 
     def __post_init__(self) -> None:
         where = f"suite.{self.name}"
@@ -52,6 +58,8 @@ class Suite:
             raise SettingsError(f"{where}.results = {self.results!r}", next_step=f"use one of {', '.join(RESULTS)}")
         if not 1 <= self.runs <= 100:
             raise SettingsError(f"{where}.runs = {self.runs}", next_step="use 1 to 100 processes")
+        if not 1 <= self.devices <= 64:
+            raise SettingsError(f"{where}.devices = {self.devices}", next_step="use 1 to 64 devices")
         if not 1 <= self.timeout_s <= 86400:
             raise SettingsError(f"{where}.timeout_s = {self.timeout_s}", next_step="use 1 to 86400 seconds")
         for key in ("run", "build"):
@@ -75,9 +83,17 @@ class HardwareRule:
     queue: str = ""  # Airflow queue; empty: the default one
     launch: str = "{cmd}"  # wraps every command, e.g. "srun --gpus=1 {cmd}"
     price_per_hour: float | None = None  # US dollars for all its devices together
+    slots: int = 1  # devices of this class over all nodes: so many may be at work at once
+    night_minutes: float | None = None  # device minutes that a night may take
 
     def __post_init__(self) -> None:
         _check_name(f"hardware.{self.name}", self.name)
+        if not 1 <= self.slots <= 10_000:
+            raise SettingsError(f"hardware.{self.name}.slots = {self.slots}", next_step="use 1 to 10000 devices")
+        if self.night_minutes is not None and not 0 < self.night_minutes < math.inf:
+            raise SettingsError(
+                f"hardware.{self.name}.night_minutes = {self.night_minutes}", next_step="use more than 0 minutes"
+            )
         if self.launch.count("{cmd}") != 1:
             raise SettingsError(
                 f"hardware.{self.name}.launch = {self.launch!r}", next_step="write {cmd} once, where the command goes"
@@ -100,6 +116,27 @@ class Service:
     airflow_port: int = 8080
     dashboard_port: int = 8501
     executor: str = ""  # Airflow executor of measuring tasks; empty: the scheduler's own
+    bind: str = "127.0.0.1"  # address that Airflow's API server and `perfci serve` listen on
+    server_port: int = 8090  # of `perfci serve`
+    server: str = ""  # its URL as nodes reach it; empty: results are handed over in the state folder
+    airflow_url: str = ""  # as nodes reach it; empty: bind and airflow_port
+    airflow_database: str = ""  # SQLAlchemy URL; empty: SQLite; PERFCI_AIRFLOW_DATABASE_URL goes first
+    runner: str = ""  # on a node: Python of the environment that measures; empty: the one that runs perfci
+    subject: str = ""  # on a node: user that a suite's commands run as; empty: the one that runs perfci
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.ip_address(self.bind)
+        except ValueError as error:
+            raise SettingsError(
+                f"service.bind = {self.bind!r} is no address", next_step='use one of this machine, e.g. "127.0.0.1"'
+            ) from error
+        for key in ("server", "airflow_url"):
+            if url := getattr(self, key):
+                _check_url(f"service.{key}", url)
+        for key in ("airflow_port", "dashboard_port", "server_port"):
+            if not 0 <= getattr(self, key) <= 65535:
+                raise SettingsError(f"service.{key} = {getattr(self, key)}", next_step="use a port, 0 for any free one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +146,47 @@ class Policy:
     relevance: float = 0.01  # a change smaller than this is reported, but alerts nobody
     # 8 points before a first alarm: with fewer, a 4-sigma rule on normal noise alarms too often.
     minimum_history: int = 8
+    raw_samples_days: int | None = None  # raw samples older than this may be thinned; None: kept
+    # A night without a new commit measures nothing, but every so many of them the newest commit again: how much two
+    # measurements of the same code differ is what every verdict rests on. A week costs a seventh of the device time.
+    audit_nights: int = 7
 
     def __post_init__(self) -> None:
+        if self.raw_samples_days is not None and self.raw_samples_days < 1:
+            raise SettingsError(f"policy.raw_samples_days = {self.raw_samples_days}", next_step="use 1 or more days")
+        if self.audit_nights < 1:
+            raise SettingsError(f"policy.audit_nights = {self.audit_nights}", next_step="use 1 or more nights")
         if not 0 < self.relevance < 1:
             raise SettingsError(f"policy.relevance = {self.relevance}", next_step="use a fraction between 0 and 1")
         if self.minimum_history < 2:
             raise SettingsError(f"policy.minimum_history = {self.minimum_history}", next_step="use 2 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Where people are told. `url`, `user` and `password` may be "env:NAME": the value of that variable, read when it
+    is needed, so that no secret stands in the file."""
+
+    name: str
+    kind: str  # one of CHANNELS
+    url: str = ""  # of a Slack or generic webhook; secret
+    key: str = ""  # signs the body of a generic webhook (HMAC-SHA256); secret
+    to: tuple[str, ...] = ()  # e-mail addresses
+    sender: str = ""
+    smtp: str = ""  # host:port
+    user: str = ""
+    password: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"notify.{self.name}"
+        _check_name(where, self.name)
+        if self.kind not in CHANNELS:
+            raise SettingsError(f"{where}.kind = {self.kind!r}", next_step=f"use one of {', '.join(CHANNELS)}")
+        needed = ("to", "sender", "smtp") if self.kind == "email" else ("url",)
+        if absent := [key for key in needed if not getattr(self, key)]:
+            raise SettingsError(f"[{where}] lacks {', '.join(absent)}", next_step="add it")
+        if self.url and not self.url.startswith("env:"):
+            _check_url(f"{where}.url", self.url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +198,46 @@ class Settings:
     hardware: Mapping[str, HardwareRule] = field(default_factory=dict)
     service: Service = Service()
     policy: Policy = Policy()
+    channels: Mapping[str, Channel] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for suite in self.suites.values():
+            for name in suite.hardware:
+                if name not in self.hardware:
+                    near = difflib.get_close_matches(name, self.hardware, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"add a [hardware.{name}]"
+                    raise SettingsError(f"suite.{suite.name}.hardware names {name!r}", next_step=hint)
+                if suite.devices > self.hardware[name].slots:
+                    raise SettingsError(
+                        f"suite.{suite.name}.devices = {suite.devices}, and hardware.{name}.slots is "
+                        f"{self.hardware[name].slots}",
+                        next_step="say how many devices there are",
+                    )
+
+    @property
+    def airflow_database_url(self) -> str:
+        """Empty: SQLite in Airflow's own folder."""
+        return os.environ.get("PERFCI_AIRFLOW_DATABASE_URL") or self.service.airflow_database
+
+    @property
+    def secrets(self) -> Path:
+        """Made once, readable by their owner alone."""
+        return self.state / "secrets"
+
+    @property
+    def bundles(self) -> Path:
+        """Sources on their way to nodes: may be deleted when nothing runs."""
+        return self.state / "bundles"
+
+    @property
+    def outgoing(self) -> Path:
+        """On a node: results that are not handed over yet."""
+        return self.state / "outgoing"
+
+    @property
+    def nodes(self) -> Path:
+        """Public keys of the nodes that may work here."""
+        return self.state / "nodes"
 
     @property
     def state(self) -> Path:
@@ -182,7 +294,7 @@ def load(path: Path) -> Settings:
         raise SettingsError(f"{path}: {error.strerror}", next_step=f"name a readable {FILE_NAME}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: {error}", next_step="mend the file") from error
-    _check_keys(str(path), body, {"suite", "hardware", "service", "policy"})
+    _check_keys(str(path), body, {"suite", "hardware", "service", "policy", "notify"})
     return Settings(
         root=path.resolve().parent,
         suites={name: _build(Suite, f"suite.{name}", table, name=name) for name, table in _tables(body, "suite")},
@@ -192,6 +304,7 @@ def load(path: Path) -> Settings:
         },
         service=_build(Service, "service", _table("service", body.get("service", {}))),
         policy=_build(Policy, "policy", _table("policy", body.get("policy", {}))),
+        channels={name: _build(Channel, f"notify.{name}", table, name=name) for name, table in _tables(body, "notify")},
     )
 
 
@@ -247,6 +360,21 @@ def _check_keys(where: str, table: Mapping[str, object], known: set[str]) -> Non
 def _check_name(where: str, name: str) -> None:
     if not name or not set(name) <= _NAME or name.startswith((".", "-")):
         raise SettingsError(f"{where} is no usable name", next_step="use letters, digits, '-', '_' and '.'")
+
+
+def _check_url(where: str, url: str) -> None:
+    """A password in it would be told wherever the URL is."""
+    try:
+        parts = urlsplit(url)
+        fine = not url or (
+            parts.scheme in ("http", "https") and parts.hostname and not parts.username and parts.port != 0
+        )
+    except ValueError:
+        fine = False
+    if not fine:
+        raise SettingsError(
+            f"{where} = {url!r} is no URL", next_step="write http:// or https://, host, and a port or none"
+        )
 
 
 def _check_command(where: str, command: str) -> None:

@@ -76,6 +76,21 @@ class ChangeKind(StrEnum):
     IMPROVEMENT = "improvement"
 
 
+class AbsenceReason(StrEnum):
+    """Why a night has no result of a suite on a hardware, though it was to have one."""
+
+    NO_NODE = "no_node"  # no live node has that hardware
+    BUDGET = "budget"  # the night's device minutes were spent on what comes first
+    UNAFFECTED = "unaffected"  # the commit leaves the suite's files as they were
+
+
+class NoticeState(StrEnum):
+    """How far telling a channel came. What stays `sending` may have been sent, and is not sent again."""
+
+    SENDING = "sending"
+    SENT = "sent"
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """`position` counts first-parent ancestors on the tracked branch (root = 1); None when off it."""

@@ -3,6 +3,7 @@
     suite ──< commit ──< run >── hardware, node, environment, session
       └─────< series ──< measurement >── run ──< control
                  └────< alert >── commit
+    session ──< absence >── suite         alert, session ──< notification
 
 Facts and decisions are stored. What follows from them (floors, speeds, change points) is computed when read, with
 one exception: a measurement's summary columns stay when its raw samples are thinned.
@@ -17,7 +18,18 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-from perfci.model import AlertState, ChangeKind, Clock, Direction, Environment, Origin, RunStatus, Status
+from perfci.model import (
+    AbsenceReason,
+    AlertState,
+    ChangeKind,
+    Clock,
+    Direction,
+    Environment,
+    NoticeState,
+    Origin,
+    RunStatus,
+    Status,
+)
 
 metadata = sa.MetaData(
     naming_convention={
@@ -188,6 +200,9 @@ run = sa.Table(
     _text("reason"),
     _text("log_tail"),
     sa.Column("telemetry", sa.JSON(), nullable=False),
+    # wall seconds that its devices were held, imports and set-up included, times their number
+    sa.Column("device_seconds", sa.Double(), nullable=False),
+    sa.CheckConstraint("device_seconds >= 0", name="device_seconds"),
     sa.CheckConstraint("length(artifact_sha256) = 64", name="artifact_sha256"),
     sa.CheckConstraint('"index" >= 0', name="index"),
     sa.CheckConstraint("finished_at >= started_at", name="finished_at"),
@@ -269,4 +284,33 @@ alert = sa.Table(
     sa.Column("updated_at", UtcTime(), nullable=False),
     sa.UniqueConstraint("series_id", "commit_id"),
     sa.CheckConstraint("ratio > 0 AND low <= high", name="ratio"),
+)
+
+# What a night was to measure and did not, told by name; `hardware` need not have a row yet.
+absence = sa.Table(
+    "absence",
+    metadata,
+    _id(),
+    _reference("session_id", "session"),
+    _reference("suite_id", "suite"),
+    _text("hardware"),
+    sa.Column("reason", _one_of(AbsenceReason, "reason"), nullable=False),
+    _text("text"),
+    sa.Column("created_at", UtcTime(), nullable=False),
+    sa.UniqueConstraint("session_id", "suite_id", "hardware", "reason"),
+)
+
+# One row a channel and thing told (`key`), written before it is sent: nothing is told twice.
+notification = sa.Table(
+    "notification",
+    metadata,
+    _id(),
+    _text("channel"),
+    _text("key"),
+    sa.Column("alert_id", sa.BigInteger(), sa.ForeignKey("alert.id")),
+    sa.Column("session_id", sa.BigInteger(), sa.ForeignKey("session.id")),
+    sa.Column("state", _one_of(NoticeState, "state"), nullable=False),
+    sa.Column("created_at", UtcTime(), nullable=False),
+    sa.Column("updated_at", UtcTime(), nullable=False),
+    sa.UniqueConstraint("channel", "key"),
 )

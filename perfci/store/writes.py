@@ -245,6 +245,7 @@ def _run_row(connection: sa.Connection, run: Run, suite_id: int, *, path: str) -
         "reason": run.reason,
         "log_tail": run.log_tail,
         "telemetry": dataclasses.asdict(run.telemetry),
+        "device_seconds": (run.finished_at - run.started_at).total_seconds() * run.hardware.count,
     }
 
 

@@ -98,6 +98,7 @@ def test_every_status_is_explained(repository: Path, status: model.Status) -> No
         ("hardware.NAME", config.HardwareRule),
         ("service", config.Service),
         ("policy", config.Policy),
+        ("notify.NAME", config.Channel),
     ],
 )
 def test_every_setting_is_documented_with_its_default(repository: Path, table: str, cls: type) -> None:

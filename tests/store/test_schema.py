@@ -73,7 +73,7 @@ def test_what_was_upgraded_can_be_taken_back_to_nothing(engine: sa.Engine) -> No
 
 
 def test_a_database_without_tables_asks_for_an_upgrade(empty_engine: sa.Engine) -> None:
-    with pytest.raises(StoreError, match="is not there, not 0001; run `perfci db upgrade`"):
+    with pytest.raises(StoreError, match="is not there, not 0002; run `perfci db upgrade`"):
         schema.check(empty_engine)
 
 

@@ -1,0 +1,1 @@
+"""Commands by subject, one file each: `register(app)` adds them to the command line."""
