@@ -5,7 +5,8 @@ alembic is imported where it is needed: the scheduler imports this module each t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -15,7 +16,7 @@ from perfci.store import tables
 from perfci.store.engine import connect, reading, translate, where, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -29,36 +30,81 @@ def upgrade(url: str) -> None:
 
     Several at once are safe: the others wait and find nothing to do. Raises StoreError.
     """
-    from alembic import command  # noqa: PLC0415
+    with changing(url) as connection:
+        version = version_of(connection)
+        _refuse_newer(version, connection.engine)
+        if version is None:
+            _refuse_foreign(connection, connection.engine)
+        bring(connection)
 
+
+@contextmanager
+def changing(url: str) -> Iterator[sa.Connection]:
+    """One transaction that may change the schema, one at a time: committed whole at the end, or nothing of it is.
+
+    Makes a SQLite file that is not there. Raises StoreError.
+    """
     engine = connect(url, create=True)
     try:
         if engine.dialect.name == "sqlite":
             _write_ahead(engine)
+            sa.event.listen(engine, "connect", _let_tables_be_replaced)
         with writing(engine) as connection:
             if engine.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-            version = _version(connection)
-            _refuse_newer(version, engine)
-            if version is None:
-                _refuse_foreign(connection, engine)
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            yield connection
     finally:
         engine.dispose()
+
+
+def bring(connection: sa.Connection, revision: str = "head") -> None:
+    """To a newer revision, on a connection of `changing`. Raises StoreError."""
+    from alembic import command  # noqa: PLC0415
+
+    before = version_of(connection)
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+    if version_of(connection) != before:
+        check_references(connection)
+
+
+def check_references(connection: sa.Connection) -> None:
+    """What SQLite does not look at while the schema changes. Raises StoreError."""
+    if connection.dialect.name != "sqlite":
+        return
+    if (broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first()) is not None:
+        raise StoreError(
+            f"{where(connection.engine.url)} has a row of {broken[0]} that refers to no {broken[2]}",
+            next_step="nothing was changed; restore a backup",
+        )
 
 
 def check(engine: sa.Engine) -> None:
     """Raises StoreError unless the database can be reached and has exactly the schema that this perfci knows."""
     with reading(engine) as connection:
-        version = _version(connection)
+        version = version_of(connection)
     _refuse_newer(version, engine)
-    if version != _newest():
+    if version != newest():
         raise StoreError(
-            f"the schema of {where(engine.url)} is {version or 'not there'}, not {_newest()}",
+            f"the schema of {where(engine.url)} is {version or 'not there'}, not {newest()}",
             next_step="run `perfci db upgrade`",
         )
+
+
+def newest() -> str | None:
+    return _scripts().get_current_head()
+
+
+def known() -> Sequence[str]:
+    """Every revision, the newest first."""
+    return [script.revision for script in _scripts().walk_revisions()]
+
+
+def version_of(connection: sa.Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def _config() -> Config:
@@ -75,22 +121,8 @@ def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(_config())
 
 
-def _newest() -> str | None:
-    return _scripts().get_current_head()
-
-
-def _known() -> Sequence[str]:
-    return [script.revision for script in _scripts().walk_revisions()]
-
-
-def _version(connection: sa.Connection) -> str | None:
-    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
-
-    return MigrationContext.configure(connection).get_current_revision()
-
-
 def _refuse_newer(version: str | None, engine: sa.Engine) -> None:
-    if version is not None and version not in _known():
+    if version is not None and version not in known():
         raise StoreError(
             f"the schema of {where(engine.url)} is {version!r}, which this perfci does not know",
             next_step="update perfci, or name another database",
@@ -103,6 +135,12 @@ def _refuse_foreign(connection: sa.Connection, engine: sa.Engine) -> None:
         raise StoreError(
             f"{where(engine.url)} has a table {theirs[0]!r} that is not perfci's", next_step="name another database"
         )
+
+
+def _let_tables_be_replaced(connection: Any, record: object) -> None:
+    """A migration makes a table anew and drops the old one; with references enforced, SQLite would first delete its
+    rows, which others refer to. `check_references` looks at the result."""
+    connection.execute("PRAGMA foreign_keys = OFF")
 
 
 def _write_ahead(engine: sa.Engine) -> None:
