@@ -4,7 +4,11 @@ A job is what `nightly.plan` puts into its plan, a JSON object:
 
     {"suite": "kernels", "repository": "/src/kernels", "sha": "<40 digits>", "position": 41, "subject": "Fuse ...",
      "hardware": "h200", "queue": "", "executor": "", "session": "nightly-20270115T020000Z", "runs": 3,
-     "first_index": 0, "expect": [["decode/llama-1b/b1", "modular"], ...], "origin": "measured"}
+     "first_index": 0, "expect": [["decode/llama-1b/b1", "modular"], ...], "origin": "measured",
+     "definition": {"run": "pytest bench", "paths": ["bench"], ...}, "devices": 1, "priority": 50, "reason": "nightly"}
+
+`definition` is what the suite's table said when it was planned, so that a node's perfci.toml need not have the suite.
+`perfci.grants` adds "server", "token" and "bundle" where results are handed over through a server.
 """
 
 from __future__ import annotations
@@ -17,13 +21,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfci import artifact, config
+from perfci import artifact, config, toml
 from perfci.bench import probe, source, suite
 from perfci.config import Settings, Suite
 from perfci.errors import DeviceError, ServiceError, SettingsError
 from perfci.model import UNMEASURED, Commit, Origin, RunStatus, Status
 
 Echo = Callable[[str], None]
+# What a node must know of a suite.
+DEFINITION = ("run", "paths", "environment", "build", "results", "runs", "timeout_s", "branch", "devices")
+# By the reason for a job; higher goes first.
+PRIORITIES = {"pull request": 100, "confirmation": 75, "nightly": 50, "audit": 50, "by hand": 50, "backfill": 25}
 IGNORE = "*\n"
 
 
@@ -69,10 +77,10 @@ def finished(folder: Path, job: suite.Job) -> tuple[Path, ...]:
 
 
 def job_of(settings: Settings, job: Mapping[str, Any]) -> suite.Job:
-    """Raises SettingsError when the job lacks something or names a suite that the settings do not have."""
+    """Raises SettingsError when the job lacks something or names a suite that neither it nor the settings describe."""
     try:
         return suite.Job(
-            suite=settings.suite(str(job["suite"])),
+            suite=_suite(settings, job),
             repository=str(job["repository"]),
             sha=str(job["sha"]),
             session=str(job["session"]),
@@ -85,6 +93,15 @@ def job_of(settings: Settings, job: Mapping[str, Any]) -> suite.Job:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"this is no job: {error!r}", next_step="take it from `perfci plan`") from error
+
+
+def _suite(settings: Settings, job: Mapping[str, Any]) -> Suite:
+    """As it was planned: the settings here may be older, newer, or know no suite."""
+    name = str(job["suite"])
+    if "definition" not in job:
+        return settings.suite(name)
+    where = "job.definition"
+    return toml.built(Suite, where, toml.table(where, job["definition"]), name=name, repo=str(job["repository"]))
 
 
 def check_gpu(settings: Settings) -> None:
@@ -122,7 +139,8 @@ def jobs_by_hand(
     jobs: list[dict[str, Any]] = []
     for commit in commits(mirror, chosen, revs=revs, last=last):
         first = sum(job["runs"] for job in jobs)
-        jobs.append(new_job(chosen, mirror, commit, session=session, target=target, first_index=first))
+        reason = "by hand"
+        jobs.append(new_job(chosen, mirror, commit, session=session, target=target, first_index=first, reason=reason))
     return jobs
 
 
@@ -145,8 +163,11 @@ def new_job(
     target: Mapping[str, str],
     first_index: int,
     expect: Sequence[tuple[str, str]] = (),
+    reason: str = "nightly",
 ) -> dict[str, Any]:
-    """target: {"hardware", "queue", "executor"}. expect: (workload, implementation) that its results must have."""
+    """target: {"hardware", "queue", "executor"}. expect: (workload, implementation) that its results must have.
+    reason: why it is measured, one of PRIORITIES."""
+    definition = {key: getattr(suite, key) for key in DEFINITION}
     return {
         "suite": suite.name,
         "repository": mirror.repository,
@@ -159,6 +180,10 @@ def new_job(
         "first_index": first_index,
         "expect": [list(pair) for pair in expect],
         "origin": Origin.MEASURED.value,
+        "definition": {key: list(value) if isinstance(value, tuple) else value for key, value in definition.items()},
+        "devices": suite.devices,
+        "priority": PRIORITIES[reason],
+        "reason": reason,
     }
 
 
