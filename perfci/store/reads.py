@@ -15,7 +15,7 @@ from perfci.model import AlertState, Control, Environment, Hardware, Node, Origi
 from perfci.store import records
 from perfci.store import tables as t
 from perfci.store.engine import reading
-from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow, SuiteRow
+from perfci.store.rows import AbsenceRow, AlertRow, Point, RunRow, SeriesRow, SuiteRow
 
 # An alert in one of these still asks something of a person.
 OPEN = (AlertState.NEW, AlertState.CONFIRMED, AlertState.INVESTIGATING)
@@ -155,12 +155,50 @@ def newest_runs(engine: sa.Engine) -> tuple[RunRow, ...]:
 
 
 def newest_session(engine: sa.Engine) -> str | None:
-    """Of the run that was started last and not made by a generator; None where there is none."""
-    named = sa.select(t.session.c.name).join_from(t.run, t.session, t.session.c.id == t.run.c.session_id)
-    newest = named.where(t.run.c.origin != Origin.SYNTHETIC).order_by(t.run.c.started_at.desc(), t.run.c.id.desc())
+    """Of the run that was started last and not made by a generator, or of a later night that lacks something; None
+    where there is none."""
+    ran = (
+        sa.select(t.session.c.name, t.run.c.started_at.label("at"))
+        .join_from(t.run, t.session, t.session.c.id == t.run.c.session_id)
+        .where(t.run.c.origin != Origin.SYNTHETIC)
+        .order_by(t.run.c.started_at.desc(), t.run.c.id.desc())
+    )
+    lacked = (
+        sa.select(t.session.c.name, t.absence.c.created_at.label("at"))
+        .join_from(t.absence, t.session, t.session.c.id == t.absence.c.session_id)
+        .order_by(t.absence.c.created_at.desc(), t.absence.c.id.desc())
+    )
     with reading(engine) as connection:
-        name: str | None = connection.scalar(newest.limit(1))
-        return name
+        newest = [record for each in (ran, lacked) if (record := connection.execute(each.limit(1)).one_or_none())]
+    return max(newest, key=lambda record: record.at).name if newest else None
+
+
+def absences(engine: sa.Engine, session: str) -> tuple[AbsenceRow, ...]:
+    """What a night was to measure and did not, by suite and hardware."""
+    a = t.absence.c
+    wanted = records.select_absences().where(t.session.c.name == session)
+    with reading(engine) as connection:
+        found = connection.execute(wanted.order_by(t.suite.c.name, a.hardware, a.reason))
+        return tuple(records.absence_row(record) for record in found)
+
+
+def standing_absences(engine: sa.Engine) -> tuple[AbsenceRow, ...]:
+    """Of each suite and hardware, what its newest night told, unless something was measured there since."""
+    a = t.absence.c
+    newest = sa.func.max(a.created_at).over(partition_by=(a.suite_id, a.hardware)).label("newest")
+    ranked = sa.select(a.id, a.created_at, newest).subquery()
+    last = sa.select(ranked.c.id).where(ranked.c.created_at == ranked.c.newest)
+    since = (
+        sa.select(t.run.c.id)
+        .join_from(t.run, t.hardware, t.hardware.c.id == t.run.c.hardware_id)
+        .where(t.run.c.suite_id == a.suite_id, t.hardware.c.name == a.hardware, t.run.c.started_at > a.created_at)
+        .correlate(t.absence)
+        .exists()
+    )
+    wanted = records.select_absences().where(a.id.in_(last), ~since)
+    with reading(engine) as connection:
+        found = connection.execute(wanted.order_by(a.hardware, t.suite.c.name, a.reason))
+        return tuple(records.absence_row(record) for record in found)
 
 
 def controls(engine: sa.Engine, run_id: int) -> tuple[Control, ...]:
@@ -168,13 +206,15 @@ def controls(engine: sa.Engine, run_id: int) -> tuple[Control, ...]:
         return records.controls(connection, [run_id]).get(run_id, ())
 
 
-def measured(engine: sa.Engine, suite: str, hardware: str) -> frozenset[str]:
-    """Commits of which something is known on this hardware.
+def measured(engine: sa.Engine, suite: str, hardware: str, *, but: str = "") -> frozenset[str]:
+    """Commits of which something is known on this hardware. but: what this session found does not count.
 
     A build that failed and a process that took too long tell about the commit. An error may be the node's doing: a
     commit of which nothing else is known is not in the answer, and so is measured again.
     """
     wanted = _runs_at(sa.select(t.commit.c.sha), suite, hardware).where(t.run.c.status != RunStatus.ERROR).distinct()
+    if but:
+        wanted = wanted.join(t.session, t.session.c.id == t.run.c.session_id).where(t.session.c.name != but)
     with reading(engine) as connection:
         return frozenset(connection.scalars(wanted))
 

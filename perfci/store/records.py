@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from perfci.model import Commit, Control, Environment, Hardware, SeriesKey, Workload
 from perfci.stats.ceiling import floor_latency
 from perfci.store import tables as t
-from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
+from perfci.store.rows import AbsenceRow, AlertRow, Point, RunRow, SeriesRow
 
 Record = sa.Row[Any]
 
@@ -57,7 +57,7 @@ _RUN = (
     t.session.c.name.label("session"),
     t.run.c.index.label("number"),
     *(t.run.c.origin, t.run.c.status, t.run.c.reason, t.run.c.log_tail, t.run.c.started_at, t.run.c.finished_at),
-    t.run.c.telemetry,
+    *(t.run.c.telemetry, t.run.c.device_seconds),
 )
 
 
@@ -107,6 +107,19 @@ def select_alerts() -> sa.Select[Any]:
         .join(t.series, t.series.c.id == t.alert.c.series_id)
         .join(t.suite, t.suite.c.id == t.series.c.suite_id)
         .join(t.hardware, t.hardware.c.id == t.series.c.hardware_id)
+    )
+
+
+def select_absences() -> sa.Select[Any]:
+    a = t.absence.c
+    return (
+        sa.select(
+            t.session.c.name.label("session"),
+            t.suite.c.name.label("suite"),
+            *(a.hardware, a.reason, a.text, a.created_at),
+        )
+        .join_from(t.absence, t.session, t.session.c.id == a.session_id)
+        .join(t.suite, t.suite.c.id == a.suite_id)
     )
 
 
@@ -160,6 +173,7 @@ def run_row(record: Record) -> RunRow:
         started_at=record.started_at,
         finished_at=record.finished_at,
         disturbed=(*record.telemetry["throttled"], *record.telemetry["others"]),
+        device_seconds=record.device_seconds,
     )
 
 
@@ -179,6 +193,17 @@ def alert_row(record: Record) -> AlertRow:
         created_at=record.created_at,
         updated_at=record.updated_at,
         evidence=record.evidence,
+    )
+
+
+def absence_row(record: Record) -> AbsenceRow:
+    return AbsenceRow(
+        session=record.session,
+        suite=record.suite,
+        hardware=record.hardware,
+        reason=record.reason,
+        text=record.text,
+        created_at=record.created_at,
     )
 
 

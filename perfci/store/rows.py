@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from perfci.model import AlertState, ChangeKind, Commit, Direction, Origin, RunStatus, SeriesKey, Status
+from perfci.model import (
+    AbsenceReason,
+    AlertState,
+    ChangeKind,
+    Commit,
+    Direction,
+    Origin,
+    RunStatus,
+    SeriesKey,
+    Status,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """disturbed: why the device was throttled while it measured, and who else used it."""
+    """disturbed: why the device was throttled while it measured, and who else used it.
+
+    device_seconds: wall seconds that its devices were held, times their number.
+    """
 
     id: int
     artifact_sha256: str
@@ -69,6 +82,7 @@ class RunRow:
     started_at: datetime
     finished_at: datetime
     disturbed: tuple[str, ...] = ()
+    device_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,26 @@ class NewAlert:
     low: float
     high: float
     evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """What a night was to measure and did not. text: why, and which commits, in words."""
+
+    suite: str
+    hardware: str
+    reason: AbsenceReason
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbsenceRow:
+    session: str
+    suite: str
+    hardware: str
+    reason: AbsenceReason
+    text: str
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

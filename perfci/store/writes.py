@@ -1,4 +1,4 @@
-"""Every INSERT and UPDATE. One transaction a call: whole or not at all; a call may be repeated and run beside itself.
+"""What writes. One transaction a call: whole or not at all; a call may be repeated and run beside itself.
 
 Rows that several writers may make at once are inserted with ON CONFLICT DO NOTHING and then looked up, always in the
 same order of tables and of keys, so that two writers never wait for each other in a circle.
@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from sys import byteorder
 from typing import Any
@@ -24,7 +24,7 @@ from perfci.model import AlertState, Commit, Environment, Measurement, Origin, R
 from perfci.stats.summary import summarize
 from perfci.store import tables
 from perfci.store.engine import writing
-from perfci.store.rows import Ingested, NewAlert
+from perfci.store.rows import Absence, Ingested, NewAlert
 
 Row = dict[str, Any]
 
@@ -92,6 +92,34 @@ def sync_branch(engine: sa.Engine, suite: str, commits: Sequence[Commit]) -> Non
             ),
             [_commit_row(told[sha], suite_id, on_branch=True) for sha in sorted(told)],
         )
+
+
+def record_absences(
+    engine: sa.Engine,
+    session: str,
+    absences: Sequence[Absence],
+    *,
+    planned: Collection[tuple[str, str]],
+    at: datetime,
+) -> None:
+    """Tell what a night does not measure. `planned`, (suite, hardware): of these, what an earlier plan of the same
+    session told is forgotten. Raises StoreError."""
+    told = sorted(absences, key=lambda each: (each.suite, each.hardware, each.reason))
+    with writing(engine) as connection:
+        # A name that nobody has told anything of gets no row.
+        suite_ids = {name: _suite_of_any_origin(connection, name) for name in sorted({each.suite for each in told})}
+        session_id = _session_for_absences(connection, session, make=bool(told))
+        for suite, hardware in sorted({*planned, *((each.suite, each.hardware) for each in told)}):
+            of_suite = sa.select(tables.suite.c.id).where(tables.suite.c.name == suite).scalar_subquery()
+            connection.execute(
+                sa.delete(tables.absence)
+                .filter_by(session_id=session_id, hardware=hardware)
+                .where(tables.absence.c.suite_id == of_suite)
+            )
+        for each in told:
+            key = {"session_id": session_id, "suite_id": suite_ids[each.suite], "hardware": each.hardware}
+            facts = {"reason": each.reason, "text": each.text, "created_at": at}
+            connection.execute(sa.insert(tables.absence).values(key | facts))
 
 
 def raise_alerts(engine: sa.Engine, alerts: Sequence[NewAlert], *, at: datetime | None = None) -> int:
@@ -198,6 +226,14 @@ def _suite(connection: sa.Connection, name: str, *, synthetic: bool, path: str) 
 
 def _suite_of_any_origin(connection: sa.Connection, name: str) -> int:
     return _id_of(connection, tables.suite, {"name": name}, {"synthetic": False})
+
+
+def _session_for_absences(connection: sa.Connection, name: str, *, make: bool) -> int | None:
+    """Locked, so that two plans of one session do not mix."""
+    if make:
+        _id_of(connection, tables.session, {"name": name})
+    c = tables.session.c
+    return connection.scalar(sa.select(c.id).where(c.name == name).with_for_update(key_share=True))
 
 
 def _hardware(connection: sa.Connection, run: Run, *, path: str) -> int:
