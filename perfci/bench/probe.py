@@ -94,6 +94,11 @@ def environment(python: str = sys.executable) -> Environment:
     )
 
 
+def devices() -> frozenset[str]:
+    """UUIDs of the GPUs that a process started here would use. One that fell off the bus is not among them."""
+    return frozenset(device.uuid for device in gpu.gpus())
+
+
 def gpu_present() -> bool:
     return bool(gpu.gpus())
 

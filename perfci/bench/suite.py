@@ -78,6 +78,7 @@ class _Place:
     settings: Settings
     commit: Commit
     hardware: Hardware
+    devices: frozenset[str]
     launch: str
     out: Path
     echo: Echo
@@ -105,8 +106,8 @@ def run(job: Job, settings: Settings, *, out: Path, echo: Echo) -> tuple[Path, .
 
     A commit that cannot be built gives one result that says so for every expected name; a process that fails gives
     one too, and the next one still runs.
-    Raises SourceError (repository, commit), DeviceError (absent, or used by another process) and SuiteError (a full
-    disk).
+    Raises SourceError (repository, commit), DeviceError (absent, in use by another process, or lost while one of ours
+    ran, which then has no result) and SuiteError (a full disk).
     """
     with _writable(settings.state):
         hardware, launch = _device(job, settings)
@@ -114,7 +115,7 @@ def run(job: Job, settings: Settings, *, out: Path, echo: Echo) -> tuple[Path, .
         inputs = _inputs(job, settings, launch)
         known = inputs.mirror.resolve(job.sha, branch=job.suite.branch)
         commit = known if job.position is None else replace(known, position=job.position)
-        place = _Place(job, settings, commit, hardware, launch, out, echo)
+        place = _Place(job, settings, commit, hardware, probe.devices(), launch, out, echo)
         started_at = datetime.now(UTC)
         with prepared(inputs, settings, echo=echo) as ready:
             if isinstance(ready, Failure):
@@ -158,6 +159,17 @@ def _check_unused(hardware: Hardware, launch: str) -> None:
         )
 
 
+def _check_kept(place: _Place, name: str, tail: str) -> None:
+    """What a process says whose device was lost is about the node, whatever it took for the cause; and the next one
+    would be measured on the CPU."""
+    if lost := place.devices - probe.devices():
+        said = f", and it said: {line(tail.splitlines()[-1])}" if tail else ""
+        raise DeviceError(
+            f"{name}: {', '.join(sorted(lost))} of {place.hardware.name} was lost while it ran{said}",
+            next_step="nothing of it was kept; look for Xid in the node's kernel log and reset or replace the device",
+        )
+
+
 def _inputs(job: Job, settings: Settings, launch: str) -> Inputs:
     source = mirror(job.repository, settings.cache, needs=job.sha)
     commit = source.resolve(job.sha)
@@ -179,6 +191,7 @@ def _one(place: _Place, ready: Ready, index: int, *, number: int) -> Path:
         log=folder / "output.log",
         progress=every(15, lambda elapsed, last: echo(f"{name}: {elapsed:.0f} s, {last}")),
     )
+    _check_kept(place, name, ended.tail)
     found = outcome.judge(ended, folder / "report.json", folder / "results.json", expect=job.expect)
     echo(f"{name}: {_summary(found, ended)}")
     if found.status is RunStatus.ERROR:

@@ -1,6 +1,7 @@
-"""A PostgreSQL server of a test's own, which it may stop, kill and start again. Unlike the one that other tests
-share,
-it keeps what it promised: fsync is on."""
+"""A PostgreSQL server of a test's own, which it may stop, kill and start again.
+
+Unlike the one that other tests share it keeps what it promised: fsync is on.
+"""
 
 from __future__ import annotations
 
