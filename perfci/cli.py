@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from perfci import __version__, config
+from perfci.commands import nodes, notify, runner
 from perfci.config import Settings
 from perfci.errors import PerfciError, SettingsError
 
@@ -324,6 +325,8 @@ def check() -> None:
 
 
 app.add_typer(db, name="db")
+for commands in (nodes, notify, runner):
+    commands.register(app)
 
 
 @app.command()
