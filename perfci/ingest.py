@@ -6,6 +6,7 @@ same bytes twice changes nothing.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -17,11 +18,12 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from perfci import artifact
+from perfci import artifact, logs
 from perfci.config import Settings
 from perfci.errors import ArtifactError
-from perfci.model import Origin
+from perfci.model import Origin, Run
 from perfci.store import writes
+from perfci.store.rows import Ingested
 
 # A half-written file of a process that was killed; no writer takes an hour.
 STALE_S = 3600.0
@@ -52,10 +54,12 @@ def store_files(
                 continue  # another ingest was quicker
             aside = _refuse(path, error, settings) if ours and there else str(path)
             told["refused"].append({"file": aside, "reason": str(error)})
+            logs.event("refused", level=logging.WARNING, file=aside, reason=str(error))
             continue
         _keep(path, kept, settings, move=ours)
         told["stored" if stored.created else "known"] += 1
         told["sessions"] = sorted({*told["sessions"], body.run.session})
+        _log(body.run, stored, path)
     return told
 
 
@@ -66,6 +70,19 @@ def waiting(folder: Path) -> tuple[Path, ...]:
             if time.time() - half.stat().st_mtime > STALE_S:
                 half.unlink()
     return tuple(sorted(path for path in folder.glob(f"*{artifact.SUFFIX}") if not path.name.startswith(".")))
+
+
+def _log(run: Run, stored: Ingested, path: Path) -> None:
+    logs.event(
+        "stored" if stored.created else "known",
+        session=run.session,
+        run=stored.run_id,
+        suite=run.suite,
+        hardware=run.hardware.name,
+        commit=run.commit.sha,
+        status=run.status.value,
+        file=path.name,
+    )
 
 
 def _keep(path: Path, kept: Path, settings: Settings, *, move: bool) -> None:

@@ -27,6 +27,8 @@ VARIABLE = "PERFCI_LOG"
 FORMATS = ("json", "plain")
 HIDDEN = "***"
 _LOGGER = logging.getLogger("perfci")
+# Else Python writes warnings of a program that has configured nothing to its standard error.
+_LOGGER.addHandler(logging.NullHandler())
 _EVENT = "perfci_event"
 # A shorter "secret" would be found in the middle of ordinary words.
 _SHORTEST = 4
@@ -63,8 +65,8 @@ def configure(
         root.removeHandler(known)
     root.addHandler(handler)
     root.setLevel(logging.INFO if wanted else level)
-    # It tells each URL at INFO, and a webhook's URL is a secret.
-    for talkative in ("httpx", "httpcore"):
+    # httpx tells each URL at INFO, and a webhook's URL is a secret.
+    for talkative in ("alembic", "httpcore", "httpx"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
 
 
