@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 from typing import Any
 
 from perfci.artifact import plain
 from perfci.changes import Verdict
-from perfci.model import UNMEASURED, ChangeKind, Direction, Origin, RunStatus, Status
+from perfci.model import UNMEASURED, AbsenceReason, ChangeKind, Direction, Origin, RunStatus, Status
 from perfci.results import Result
-from perfci.store.rows import AlertRow, RunRow
+from perfci.store.rows import Absence, AbsenceRow, AlertRow, RunRow
 
 WIDTH = 100
 LOG_LINES = 12
 NARROWEST = 13  # characters of a name that still tell it from its neighbour
+_ABSENT = {
+    AbsenceReason.NO_NODE: "missing",
+    AbsenceReason.BUDGET: "cut by the budget",
+    AbsenceReason.UNAFFECTED: "nothing new",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +61,33 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """alerts: open ones of tonight's series. notes: what is good to know; problems: what could not be done."""
+    """alerts: open ones of tonight's series. notes: what is good to know; problems: what could not be done.
+
+    absences: what was to be measured and was not. device_seconds: what the night took of each hardware, by its name.
+    """
 
     session: str
     sections: tuple[Section, ...] = ()
     alerts: tuple[AlertRow, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    absences: tuple[AbsenceRow, ...] = ()
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def exit_code(night: Night) -> int:
-    """0 all well; 1 a relevant regression or an incorrect output; 2 something could not be measured."""
+    """0 all well; 1 a relevant regression or an incorrect output; 2 something could not be measured.
+
+    What the settings leave out of a night (a budget, a commit that touches nothing) is no failure; a night of nothing
+    else than budgets is.
+    """
     statuses = {row.result.status for section in night.sections for row in section.rows}
     if Status.INCORRECT in statuses or any(alert.kind is ChangeKind.REGRESSION for alert in night.alerts):
         return 1
     unmeasured = bool(statuses & UNMEASURED) or any(section.failed for section in night.sections)
-    return 2 if unmeasured or night.problems or not night.sections else 0
+    lacking = {absence.reason for absence in night.absences}
+    idle = not night.sections and lacking != {AbsenceReason.UNAFFECTED}
+    return 2 if unmeasured or night.problems or AbsenceReason.NO_NODE in lacking or idle else 0
 
 
 def night_json(night: Night) -> dict[str, Any]:
@@ -87,6 +103,8 @@ def night_table(night: Night) -> str:
         blocks += [_legend([row for section in night.sections for row in section.rows]), alerts_text(night.alerts)]
     else:
         blocks.append(f"Nothing was measured in session {night.session}.")
+    blocks.append("\n".join(_wrapped(absence_text(absence)) for absence in night.absences))
+    blocks.append(_held(night.device_seconds))
     blocks.append("\n".join(_wrapped(f"note: {note}") for note in night.notes))
     blocks.append("\n".join(_wrapped(f"problem: {problem}") for problem in night.problems))
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -109,6 +127,10 @@ def alerts_text(alerts: Sequence[AlertRow]) -> str:
     if not alerts:
         return "No alerts."
     return "\n".join(_alert(alert) for alert in alerts)
+
+
+def absence_text(absence: Absence | AbsenceRow) -> str:
+    return f"{_ABSENT[absence.reason]}: {absence.suite} on {absence.hardware}: {absence.text}"
 
 
 def seconds(value: float) -> str:
@@ -169,6 +191,11 @@ def _legend(rows: Sequence[Row]) -> str:
         ),
     }
     return "\n".join(_wrapped(line) for line, wanted in lines.items() if wanted)
+
+
+def _held(device_seconds: Mapping[str, float]) -> str:
+    each = [f"{hardware} {seconds_held / 60:.1f}" for hardware, seconds_held in device_seconds.items()]
+    return _wrapped(f"device minutes: {', '.join(each)}") if each else ""
 
 
 def _speed_title(rows: Sequence[Row]) -> str:

@@ -8,15 +8,15 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from perfci import changes
+from perfci import changes, report
 from perfci.config import Policy, Settings
 from perfci.errors import StoreError
 from perfci.model import Status
 from perfci.nightly import opened
 from perfci.report import Night, Row, Section, gain
 from perfci.results import broken, comparable, result, spread
-from perfci.store import reads
-from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
+from perfci.store import nights, reads
+from perfci.store.rows import Absence, AlertRow, Point, RunRow, SeriesRow
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
@@ -50,7 +50,15 @@ def night(
                 failed=broken(of_commit),
             )
         )
-    return Night(session, tuple(sections), alerts, tuple(notes), tuple(problems))
+    return Night(
+        session,
+        tuple(sections),
+        alerts,
+        tuple(notes),
+        tuple(problems),
+        absences=reads.absences(engine, session),
+        device_seconds=nights.device_seconds(engine, session),
+    )
 
 
 def announced(planned: Mapping[str, Any]) -> tuple[str, ...]:
@@ -59,7 +67,8 @@ def announced(planned: Mapping[str, Any]) -> tuple[str, ...]:
         f'{job["suite"]} {job["sha"][:9]} "{job["subject"]}" on {job["hardware"]}, {_processes(job["runs"])}'
         for job in planned["jobs"]
     ]
-    return (*(f"to measure: {job}" for job in jobs), *planned["notes"], *planned["problems"])
+    absences = [report.absence_text(Absence(**told)) for told in planned.get("absences", ())]
+    return (*(f"to measure: {job}" for job in jobs), *absences, *planned["notes"], *planned["problems"])
 
 
 def after(settings: Settings, planned: Mapping[str, Any], *, failed: Sequence[tuple[str, str]] = ()) -> Night:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfci.changes import Verdict
-from perfci.model import AlertState, ChangeKind, Direction, Origin, RunStatus, SeriesKey, Status
+from perfci.model import AbsenceReason, AlertState, ChangeKind, Direction, Origin, RunStatus, SeriesKey, Status
 from perfci.report import (
     WIDTH,
     Night,
@@ -27,7 +27,7 @@ from perfci.report import (
     seconds,
 )
 from perfci.results import Result
-from perfci.store.rows import AlertRow, RunRow
+from perfci.store.rows import AbsenceRow, AlertRow, RunRow
 from tests.build import EPOCH, a_commit, a_sha
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -105,6 +105,11 @@ def failing(implementation: str, status: Status, reason: str) -> Row:
     return a_row(found, spread=None, gain=None, past=0, verdict=Verdict.TOO_FEW, reasons=(reason,))
 
 
+def an_absence(reason: AbsenceReason, text: str, hardware: str = "b200") -> AbsenceRow:
+    return AbsenceRow("night-1", "kernels", hardware, reason, text, EPOCH)
+
+
+QUIET = an_absence(AbsenceReason.UNAFFECTED, 'no new commit since 1a2b3c4d5 "Fuse the norm"; 3 more such nights')
 INTERPRETER = "Triton's interpreter on a CPU: values are right, a time would say nothing about a GPU"
 NIGHTS = {
     "an-ordinary-night": Night(
@@ -159,6 +164,26 @@ NIGHTS = {
         ),
         notes=("toy: 2 of the 3 newest commits are measured on h200 already",),
     ),
+    "hardware-without-a-node": Night(
+        "night-1",
+        (a_section(a_row()),),
+        absences=(
+            an_absence(
+                AbsenceReason.NO_NODE,
+                "no live node serves queue 'blackwell': node-b is offline, last seen 2027-01-14 02:00 UTC; "
+                '1a2b3c4d5 "Fuse the norm into the matmul" waits for it',
+            ),
+            an_absence(
+                AbsenceReason.BUDGET,
+                '1a2b3c4d5 "Fuse the norm into the matmul" (about 7 min): of 60 device minutes a night 57 were spent '
+                "before it, and 3 are left beside what comes first",
+                "gh200",
+            ),
+            replace(QUIET, hardware="rtx-5090"),
+        ),
+        device_seconds={"h200": 754.2, "gh200": 3420.0},
+    ),
+    "a-quiet-night": Night("night-1", absences=(QUIET,)),
     "nothing": Night("night-1", problems=("plan: SourceError: repository /gone does not exist; mend `repo`",)),
 }
 
@@ -184,6 +209,8 @@ def test_the_table_fits_the_terminal_and_the_json_is_json(name: str) -> None:
         ("a-first-night-on-a-cpu", 0),
         ("failures", 1),
         ("a-foreign-suite-with-long-names", 0),
+        ("hardware-without-a-node", 2),
+        ("a-quiet-night", 0),
         ("nothing", 2),
     ],
 )
@@ -194,6 +221,24 @@ def test_the_exit_code_tells_worse_from_unmeasured(name: str, code: int) -> None
 @pytest.mark.parametrize("status", [Status.ERROR, Status.TIMEOUT, Status.BUILD_FAILED, Status.MISSING])
 def test_what_could_not_be_measured_is_no_success(status: Status) -> None:
     assert exit_code(Night("n", (a_section(a_row(), failing("modular", status, "why")),))) == 2
+
+
+@pytest.mark.parametrize(
+    ("reasons", "measured", "code"),
+    [
+        ([AbsenceReason.UNAFFECTED], False, 0),
+        ([AbsenceReason.BUDGET], False, 2),
+        ([AbsenceReason.BUDGET, AbsenceReason.UNAFFECTED], False, 2),
+        ([AbsenceReason.BUDGET, AbsenceReason.UNAFFECTED], True, 0),
+        ([AbsenceReason.NO_NODE], True, 2),
+    ],
+)
+def test_a_missing_node_is_a_failure_and_what_the_settings_leave_out_is_none(
+    reasons: list[AbsenceReason], measured: bool, code: int
+) -> None:
+    sections = (a_section(a_row()),) if measured else ()
+    absences = tuple(an_absence(reason, "why") for reason in reasons)
+    assert exit_code(Night("n", sections, absences=absences)) == code
 
 
 def test_an_improvement_and_an_open_problem_are_not_confused_with_a_regression() -> None:
