@@ -50,8 +50,8 @@ def send(
     if as_json:
         typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
     else:
-        for outcome in told["channels"]:
-            typer.echo(_sentence(outcome))
+        for line in map(_sentence, told["channels"]) if told["channels"] else ("perfci.toml names no channel",):
+            typer.echo(line)
     for outcome in told["channels"]:
         if outcome["outcome"] in _BAD:
             typer.echo(f"perfci: channel {outcome['channel']}: {outcome['error']}", err=True)

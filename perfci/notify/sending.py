@@ -81,10 +81,10 @@ def send(
     """
     told: list[dict[str, Any]] = []
     if settings.channels:
-        news = _news(engine, session, now=now, problems=problems)
+        began, news = time.monotonic(), _news(engine, session, now=now, problems=problems)
         with logs.context(session=session):
             for channel in settings.channels.values():
-                teller = _Teller(engine, channel, news, now=now, waits_s=waits_s)
+                teller = _Teller(engine, channel, news, now=now, began=began, waits_s=waits_s)
                 outcome = teller.dry_run() if dry_run else teller.tell(unsure_too=unsure_too)
                 told.append(outcome)
                 if not dry_run:
@@ -126,12 +126,17 @@ class _Teller:
     channel: Channel
     news: _News
     now: datetime
+    began: float  # the same moment on the monotonic clock: channels before this one may have taken minutes
     waits_s: Sequence[float]
+
+    @property
+    def at(self) -> datetime:
+        return self.now + timedelta(seconds=time.monotonic() - self.began)
 
     def tell(self, *, unsure_too: bool) -> dict[str, Any]:
         if unsure_too:
             keys = [subject.key for subject in self.news.subjects]
-            notices.forget(self.engine, self.channel.name, keys, before=self.now - GONE)
+            notices.forget(self.engine, self.channel.name, keys, before=self.at - GONE)
         unsure = self._unsure(self._known())
         for wait_s in (0.0, *self.waits_s):
             time.sleep(wait_s)
@@ -143,7 +148,7 @@ class _Teller:
     def _attempt(self, unsure: Sequence[str]) -> tuple[dict[str, Any], bool]:
         """What came of it, and whether to try again in a moment. While it waits, a notifier has nothing on its way."""
         name = self.channel.name
-        ours = notices.claim(self.engine, name, self.news.subjects, at=self.now)
+        ours = notices.claim(self.engine, name, self.news.subjects, at=self.at)
         if not ours:
             return self._outcome("nothing new", ours, unsure=unsure), False
         try:
@@ -152,7 +157,7 @@ class _Teller:
             notices.forget(self.engine, name, ours)
             return self._outcome("failed", ours, unsure=unsure, error=str(error)), False
         if answer.delivery is Delivery.DELIVERED:
-            notices.sent(self.engine, name, ours, at=self.now)
+            notices.sent(self.engine, name, ours, at=self.at)
             return self._outcome("sent", ours, unsure=unsure, error=answer.text), False
         send_again = f"perfci notify send --session {self.news.session}"
         if answer.delivery is Delivery.REFUSED:
@@ -164,7 +169,7 @@ class _Teller:
 
     def _answer(self, keys: frozenset[str]) -> Answer:
         delivery = channels.delivery_of(self.channel.name, keys)
-        return within(LIMIT_S, channels.opened(self.channel, self.news.message(keys), delivery=delivery, at=self.now))
+        return within(LIMIT_S, channels.opened(self.channel, self.news.message(keys), delivery=delivery, at=self.at))
 
     def dry_run(self) -> dict[str, Any]:
         known = self._known()
@@ -180,7 +185,7 @@ class _Teller:
         lost = {
             key: notice
             for key, notice in known.items()
-            if notice.state is NoticeState.SENDING and notice.updated_at < self.now - GONE
+            if notice.state is NoticeState.SENDING and notice.updated_at < self.at - GONE
         }
         names = {key: f"alert {alert.id}" for key, alert in self.news.alerts.items()} | {
             self.news.night.key: self.news.night.key

@@ -104,7 +104,7 @@ class Mail:
         writer.write(b"220 test ready\r\n")
         while text := (await reader.readline()).decode():
             verb = text[:4].strip().upper()
-            self.verbs.append(text.strip())
+            self.verbs.append(text[:4].upper() + text[4:].rstrip())
             if verb == self.hang_up_at:
                 return
             answer = self.answers.get(verb) or self._usual(verb)
@@ -129,8 +129,8 @@ class Mail:
 
 
 @contextmanager
-def mail(**how: Any) -> Iterator[Mail]:
-    told = Mail(**how)
+def mail(kind: type[Mail] = Mail, **how: Any) -> Iterator[Mail]:
+    told = kind(**how)
     loop = asyncio.new_event_loop()
 
     async def start() -> asyncio.Server:
