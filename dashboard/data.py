@@ -20,7 +20,7 @@ from perfci.config import Settings
 from perfci.model import Control, Environment
 from perfci.store import reads, schema
 from perfci.store.engine import connect
-from perfci.store.rows import AlertRow, Point, RunRow, SeriesRow
+from perfci.store.rows import AbsenceRow, AlertRow, Point, RunRow, SeriesRow
 
 _KEPT = "30s"
 # A person waits; a writer that holds the lock for longer than this is worth a sentence.
@@ -38,6 +38,11 @@ def tonight() -> tuple[Section, ...]:
 def newest_runs() -> tuple[RunRow, ...]:
     """Of the newest commit of each suite and hardware, measured or not."""
     return _newest_runs(_url())
+
+
+def absences() -> tuple[AbsenceRow, ...]:
+    """What the newest nights were to measure and did not, by hardware and suite."""
+    return _absences(_url())
 
 
 def alerts(*, open_only: bool) -> tuple[AlertRow, ...]:
@@ -104,6 +109,11 @@ def _entry(url: str, series: SeriesRow, points: tuple[Point, ...], policy: confi
     reason = next((p.reason for p in reversed(alike) if p.status is result.status and p.reason), "")
     standing = changes.standing(_points(url, series.id), alike[-1].commit, policy=policy)
     return Entry(series, levels.level(alike), result.status, reason, standing)
+
+
+@st.cache_data(ttl=_KEPT, show_spinner=False)
+def _absences(url: str) -> tuple[AbsenceRow, ...]:
+    return reads.standing_absences(_engine(url))
 
 
 @st.cache_data(ttl=_KEPT, show_spinner=False)

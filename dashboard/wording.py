@@ -7,8 +7,9 @@ from itertools import groupby
 
 from dashboard import text
 from dashboard.tonight import Entry, Wrong
+from perfci import report
 from perfci.model import Origin
-from perfci.store.rows import RunRow
+from perfci.store.rows import AbsenceRow, RunRow
 
 _MOST_NAMES = 12
 _LONGEST_REASON = 300
@@ -23,6 +24,12 @@ def wrong(found: Wrong) -> str:
     lines = [f"{text.as_markdown(status)}: {_names(entries)}" for status, entries in by_status]
     lines += [run(broken) for broken in found.runs]
     return f"**Went wrong: {', '.join(counts)}**\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def absences(rows: Sequence[AbsenceRow]) -> str:
+    """A line each, with the night that lacks it."""
+    told = [f"{report.absence_text(row)} ({text.moment(row.created_at)})" for row in rows]
+    return "\n".join(f"- {text.as_markdown(line)}" for line in told)
 
 
 def run(broken: RunRow) -> str:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from dashboard import charts, data, selection, sheets, text, tonight, traces, widgets, wording
 from dashboard.tonight import Section, Wrong
+from perfci.model import AbsenceReason
 from perfci.store.rows import AlertRow, SeriesRow
 
 SERIES = "views/series.py"
@@ -18,13 +19,16 @@ def main() -> None:
     wrong = tonight.wrong(sections, data.newest_runs())
     if wrong:
         show_wrong(wrong, {(section.suite, section.hardware) for section in sections})
+    lacking = tuple(row for row in data.absences() if row.reason is not AbsenceReason.UNAFFECTED)
+    if lacking:
+        st.warning(f"**Not measured**\n\n{wording.absences(lacking)}", icon=":material/cloud_off:")
     if not sections:
         st.info(widgets.NOTHING_YET)
         return
     alerts = data.alerts(open_only=True)
     if alerts:
         show_alerts(alerts, {row.id: row for row in data.all_series()})
-    elif wrong:
+    elif wrong or lacking:
         st.caption("No open alerts.")
     else:
         newest = max(entry.level.newest_at for section in sections for entry in section.entries)
@@ -35,6 +39,8 @@ def main() -> None:
     for number, section in enumerate(sections):
         if hardware in ("all", section.hardware):
             show_section(section, number)
+    if idle := tuple(row for row in data.absences() if row.reason is AbsenceReason.UNAFFECTED):
+        st.caption(wording.absences(idle))
 
 
 def show_wrong(wrong: Wrong, with_series: set[tuple[str, str]]) -> None:
