@@ -48,7 +48,8 @@ def letter(message: Message, *, sender: str, to: tuple[str, ...], delivery: str,
     made["Date"] = format_datetime(at)
     made["Message-ID"] = f"<{delivery}@perfci.invalid>"
     made["Auto-Submitted"] = "auto-generated"
-    made.set_content(message.text.encode("utf-8", "replace").decode(), charset="utf-8")
+    # Of characters that every server takes.
+    made.set_content(message.text.encode("utf-8", "replace").decode(), charset="utf-8", cte="quoted-printable")
     return made
 
 

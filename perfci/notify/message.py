@@ -6,6 +6,7 @@ escapes them once more for that format.
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def of_night(
     groups = [_group(of_commit) for of_commit in list(by_commit.values())[:COMMITS]]
     lines = [*(f"perfci: {line(problem, REASON)}" for problem in problems), *map(_trouble, troubles)]
     shown = line(session, NAME)
-    closing = f"All of the night: perfci report --session {shown}"
+    closing = f"All of the night: perfci report --session {shlex.quote(shown)}"
     if alerts:
         closing += "\nTo answer: perfci triage NUMBER --state confirmed|accepted|fixed|invalid"
     return Message(

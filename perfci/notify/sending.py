@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ class _Teller:
         if answer.delivery is Delivery.DELIVERED:
             notices.sent(self.engine, name, ours, at=self.at)
             return self._outcome("sent", ours, unsure=unsure, error=answer.text), False
-        send_again = f"perfci notify send --session {self.news.session}"
+        send_again = f"perfci notify send --session {shlex.quote(self.news.session)}"
         if answer.delivery is Delivery.REFUSED:
             notices.forget(self.engine, name, ours)
             problem = f"{answer.text}; mend [notify.{name}] or wait, then: {send_again}"

@@ -84,6 +84,7 @@ class Mail:
     verbs: list[str] = field(default_factory=list)
     letters: list[bytes] = field(default_factory=list)
     tls: ssl.SSLContext | None = None
+    tls_first: bool = False  # as on port 465
     silent: bool = False
     hang_up_at: str = ""
     encrypted: bool = False
@@ -93,10 +94,11 @@ class Mail:
         return cast(EmailMessage, message_from_bytes(content, policy=policy.default))
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = writer.transport
         try:
             await (asyncio.sleep(60) if self.silent else self._talk(reader, writer))
         except (ConnectionError, ssl.SSLError):
-            pass  # the client has had enough
+            wire.abort()  # the client has had enough
         finally:
             writer.close()
 
@@ -123,7 +125,11 @@ class Mail:
                 return
 
     def _usual(self, verb: str) -> str:
-        offered = ["250-test", *(["250-STARTTLS"] if self.tls and not self.encrypted else []), "250 AUTH PLAIN"]
+        offered = [
+            "250-test",
+            *(["250-STARTTLS"] if self.tls and not (self.tls_first or self.encrypted) else []),
+            "250 AUTH PLAIN",
+        ]
         usual = {"EHLO": "\r\n".join(offered), "DATA": "354 go on", "STAR": "220 go on", "AUTH": "235 welcome"}
         return usual.get(verb, "250 fine" if verb != "QUIT" else "221 bye")
 
@@ -134,7 +140,7 @@ def mail(kind: type[Mail] = Mail, **how: Any) -> Iterator[Mail]:
     loop = asyncio.new_event_loop()
 
     async def start() -> asyncio.Server:
-        return await asyncio.start_server(told.talk, "127.0.0.1", 0)
+        return await asyncio.start_server(told.talk, "127.0.0.1", 0, ssl=told.tls if told.tls_first else None)
 
     server = loop.run_until_complete(start())
     told.port = server.sockets[0].getsockname()[1]
@@ -150,9 +156,6 @@ def mail(kind: type[Mail] = Mail, **how: Any) -> Iterator[Mail]:
 
 def _end(loop: asyncio.AbstractEventLoop, server: asyncio.Server) -> None:
     server.close()
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
+    for task in asyncio.all_tasks(loop):
         task.cancel()
-    asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: loop.stop())
-    if not tasks:
-        loop.stop()
+    loop.call_later(0.05, loop.stop)  # connections are closed in turns of the loop

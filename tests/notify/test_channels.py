@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from perfci import notify
 from perfci.config import Channel
 from perfci.errors import SettingsError
-from perfci.notify import sending
+from perfci.notify import email, sending
 from perfci.notify.attempt import Answer, Attempt, Delivery, within
 from tests.build import EPOCH
 from tests.notify import receivers
@@ -161,11 +161,28 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def secured(certificate: Path) -> Iterator[Mail]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+def context(certificate: Path) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(certificate)
+    return made
+
+
+@pytest.fixture
+def secured(context: ssl.SSLContext) -> Iterator[Mail]:
     with receivers.mail(tls=context) as running:
         yield running
+
+
+def test_one_port_is_encrypted_from_the_start(
+    context: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receivers.mail(tls=context, tls_first=True) as server:
+        monkeypatch.setattr(email, "_TLS_PORT", server.port)
+        answer = tried(by_mail(server, user="perfci", password="pa55word"))
+        assert (answer.delivery, server.letters) == (Delivery.REFUSED, [])
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert tried(by_mail(server, user="perfci", password="pa55word")) == Answer(Delivery.DELIVERED)
+        assert len(server.letters) == 1
 
 
 def test_tls_is_used_where_it_is_offered(secured: Mail, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,7 @@ def test_a_subject_adds_no_header_to_a_letter() -> None:
     names = [line.split(":")[0] for line in headers.split("\r\n")]
     assert names[:6] == ["Subject", "From", "To", "Date", "Message-ID", "Auto-Submitted"]
     assert sorted(names[6:]) == ["Content-Transfer-Encoding", "Content-Type", "MIME-Version"]
+    assert content.isascii()
     assert made["To"] == "a@example.org, b@example.org"
     assert made["Message-ID"] == "<d1@perfci.invalid>"
     assert "Bcc: all@example.org" in made.get_content()
