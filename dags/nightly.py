@@ -1,9 +1,8 @@
-"""Each night: measure what is new on the tracked branches, store it, and look for changes of speed.
+"""Each night: measure what is new on the tracked branches, store it, look for changes of speed, and tell people.
 
     plan -> on each queue, job by job: build -> measure -> ingest -> detect -> worked
 
-A failing benchmark or build is a result. A step fails where perfci itself cannot work; others go on, the run fails.
-"""
+A failing benchmark or build is a result. A step fails where perfci itself cannot work; others go on, the run fails."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import CronTriggerTimetable, Param, dag, task, task_group
 
-from perfci import config, measure, nightly
+from perfci import config, nightly, node
 
 CONFIG = str(config.find(Path.cwd()))
 SETTINGS = config.load(Path(CONFIG))
@@ -24,21 +23,21 @@ PARAMS = {
     "session": Param(None, type=["null", "string"], description="name of the night; null: made from the time"),
 }
 JOB = "{{ task.op_kwargs['job']['suite'] }} {{ task.op_kwargs['job']['sha'][:9] }}"
-AGAIN: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(seconds=5)}  # for steps that may be done twice
+ARGS: Any = {"default_args": {"retries": 1, "retry_delay": timedelta(seconds=5)}}  # every step may be done twice
+STEP: dict[str, Any] = {"map_index_template": JOB, "priority_weight": 50, "weight_rule": "absolute", "retries": 0}
+if SETTINGS.service.executor:  # a node may be lost with its job
+    STEP |= {"executor": SETTINGS.service.executor, "retries": 2, "retry_delay": timedelta(minutes=1)}
+WANTED = {(rule.queue, suite.devices) for rule in SETTINGS.hardware.values() for suite in SETTINGS.suites.values()}
 
 
-def on_queue(queue: str) -> Any:
-    wanted = {"queue": queue, "executor": SETTINGS.service.executor, "map_index_template": JOB}
-    options: dict[str, Any] = {"pool": queue or "device"} | {name: value for name, value in wanted.items() if value}
-
-    @task_group(group_id=queue or "device")
-    def device(job: dict[str, Any]) -> None:
-        task(**options)(measure.build)(CONFIG, job=job) >> task(**options)(measure.measure)(CONFIG, job=job)
-
-    return device
+def device(queue: str, devices: int) -> Any:
+    place = {"pool": queue or "device", "pool_slots": devices, **({"queue": queue} if queue else {}), **STEP}
+    build, measure = (task(**place)(step) for step in (node.build, node.measure))
+    name = place["pool"] + (f"-x{devices}" if devices > 1 else "")
+    return task_group(group_id=name)(lambda job: build(CONFIG, job=job) >> measure(CONFIG, job=job))
 
 
-@dag("nightly", schedule=CRON, catchup=False, max_active_runs=1, params=PARAMS, doc_md=__doc__, tags=["perfci"])
+@dag("nightly", schedule=CRON, catchup=False, max_active_runs=1, params=PARAMS, doc_md=__doc__, tags=["perfci"], **ARGS)
 def steps() -> None:
     @task(multiple_outputs=True)
     def plan(params: Any = None) -> dict[str, Any]:
@@ -46,15 +45,15 @@ def steps() -> None:
         return nightly.plan(CONFIG, **{name: params[name] for name in PARAMS})
 
     @task(task_id="jobs")
-    def jobs_of(jobs: list[dict[str, Any]], queue: str) -> list[dict[str, Any]]:
-        return [job for job in jobs if job["queue"] == queue]
+    def jobs_of(jobs: list[dict[str, Any]], queue: str, devices: int) -> list[dict[str, Any]]:
+        return [job for job in jobs if job["queue"] == queue and (not queue or job["devices"] == devices)]
 
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
-    stored = task(trigger_rule="all_done", **AGAIN)(nightly.ingest)(CONFIG)
-    stored >> task(**AGAIN)(nightly.detect)(CONFIG, planned["session"]) >> worked
-    for queue in sorted({rule.queue for rule in SETTINGS.hardware.values()} | {""}):
-        on_queue(queue).expand(job=jobs_of(planned["jobs"], queue)) >> [stored, worked]
+    stored = task(trigger_rule="all_done")(nightly.ingest)(CONFIG)
+    stored >> task()(nightly.detect)(CONFIG, planned["session"]) >> worked
+    for queue, devices in [("", 1), *sorted(wanted for wanted in WANTED if wanted[0])]:
+        device(queue, devices).expand(job=jobs_of(planned["jobs"], queue, devices)) >> [stored, worked]
 
 
 steps()

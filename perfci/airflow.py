@@ -21,6 +21,8 @@ _PAGE = 100
 # A busy machine or a locked SQLite file passes; asking twice is harmless, except for a new run.
 _ATTEMPTS = 4
 _PAUSE_S = 0.5
+# States of the edge provider; one that was not heard of for five heartbeats becomes "unknown".
+_LIVE = ("starting", "running", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,21 @@ class DagRun:
     @property
     def finished(self) -> bool:
         return self.state in ("success", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A node's edge worker as Airflow knows it; seen_at: when it was heard of last."""
+
+    name: str
+    state: str
+    queues: tuple[str, ...]
+    seen_at: datetime | None
+
+    @property
+    def alive(self) -> bool:
+        """It takes jobs, or would when it has finished those that it has."""
+        return self.state in _LIVE
 
 
 class Airflow:
@@ -92,6 +109,17 @@ class Airflow:
         if self._call("PATCH", f"/pools/{name}", json=body, absent_is_none=True) is None:
             self._call("POST", "/pools", json=body)
 
+    def workers(self) -> tuple[Worker, ...]:
+        """The nodes that have ever signed in; none where Airflow has no edge provider, or does not use it."""
+        answer = self._ask("GET", "/edge_worker/ui/worker", absent_is_fine=True)
+        # Without the provider Airflow answers every address with its pages.
+        if not answer.headers.get("content-type", "").startswith("application/json") or not answer.is_success:
+            return ()
+        return tuple(
+            Worker(row["worker_name"], row["state"] or "", tuple(row["queues"] or ()), _time(row["last_heartbeat"]))
+            for row in answer.json()["workers"]
+        )
+
     def trigger(self, dag: str, *, conf: Mapping[str, object], note: str = "") -> DagRun:
         """A new run. Raises ServiceError when Airflow refuses `conf` against the DAG's params."""
         body = {"logical_date": None, "conf": dict(conf), "note": note or None}
@@ -134,11 +162,14 @@ class Airflow:
         return tuple(line for entry in entries for line in _lines(entry) if not line.startswith("::"))
 
     def _call(self, method: str, path: str, *, absent_is_none: bool = False, **options: Any) -> Any:
+        answer = self._ask(method, f"/api/v2{path}", absent_is_fine=absent_is_none, **options)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
+
+    def _ask(self, method: str, path: str, *, absent_is_fine: bool, **options: Any) -> httpx.Response:
         if "Authorization" not in self._http.headers:
             body = self._send("POST", "/auth/token", json={"username": self._user, "password": self._password}).json()
             self._http.headers["Authorization"] = f"Bearer {body['access_token']}"
-        answer = self._send(method, f"/api/v2{path}", absent_is_fine=absent_is_none, **options)
-        return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
+        return self._send(method, path, absent_is_fine=absent_is_fine, **options)
 
     def _send(self, method: str, path: str, *, absent_is_fine: bool = False, **options: Any) -> httpx.Response:
         attempts = 1 if (method, path.rsplit("/", 1)[-1]) == ("POST", "dagRuns") else _ATTEMPTS

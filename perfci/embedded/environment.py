@@ -16,8 +16,8 @@ def inherited(settings: Settings) -> dict[str, str]:
     return kept | {
         "PERFCI_CONFIG": str(_config_file(settings)),
         "PYTHONPATH": _import_path(),
-        "NO_PROXY": _no_proxy(),
-        "no_proxy": _no_proxy(),
+        "NO_PROXY": _no_proxy(settings),
+        "no_proxy": _no_proxy(settings),
         # A process that renames itself must not overwrite its environment: the mark of its tree is in there.
         "SPT_NOENV": "1",
     }
@@ -37,6 +37,7 @@ def _import_path() -> str:
     return os.pathsep.join(dict.fromkeys(str(p) for p in (library, share.folder("dags").parent, *before) if str(p)))
 
 
-def _no_proxy() -> str:
+def _no_proxy(settings: Settings) -> str:
     before = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
-    return ",".join(dict.fromkeys([*filter(None, before.split(",")), LOOPBACK, "localhost"]))
+    own = (LOOPBACK, "localhost", settings.service.bind)
+    return ",".join(dict.fromkeys([*filter(None, before.split(",")), *own]))

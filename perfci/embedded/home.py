@@ -1,51 +1,51 @@
 """AIRFLOW_HOME of the embedded Airflow: all of its settings are in one file there, none in the environment.
 
 `AIRFLOW_HOME=.perfci/airflow airflow …` therefore works by hand as well. Folder and secrets are readable by
-their owner alone. The metadata database holds nothing that perfci could not lose: results are elsewhere.
+their owner alone.
 """
 
 from __future__ import annotations
 
 import base64
-import errno
 import importlib.util
 import json
 import os
 import secrets
-import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
-from perfci import share
+import sqlalchemy as sa
+
 from perfci.config import Settings
 from perfci.embedded.environment import inherited
-from perfci.embedded.ports import LOOPBACK
-from perfci.errors import ServiceError
-from perfci.supervisor import Program, Tree, log_end
+from perfci.errors import ServiceError, SettingsError
+from perfci.supervisor import Program
 
 USER = "admin"
-# Measuring takes one; a worker that has ended a short step is not free again for five seconds.
-PARALLELISM = 4
 _MAX_LOG_BYTES = 10_000_000
-_MIGRATION_LIMIT_S = 300.0
-# Above the last line of a traceback there may be the one that says what happened.
-_LOG_LINES = 400
-_NO_ROOM = ("database or disk is full", os.strerror(errno.ENOSPC))
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """environment: of every component, and so of every step."""
+    """environment: of every component, and so of every step. server: URL of a database server; empty: SQLite."""
 
     folder: Path
     environment: Mapping[str, str]
+    server: str = ""
+
+    @property
+    def database_url(self) -> str:
+        return self.server or f"sqlite:///{self.database}"
 
     @property
     def database(self) -> Path:
         return self.folder / "airflow.db"
+
+    @property
+    def plugins(self) -> Path:
+        return self.folder / "plugins"
 
     @property
     def logs(self) -> Path:
@@ -77,44 +77,42 @@ class Home:
 
 
 def of(settings: Settings) -> Home:
-    """Raises ServiceError when Airflow is not installed beside perfci."""
+    """Raises ServiceError when Airflow is not installed beside perfci, SettingsError for another kind of database."""
     if importlib.util.find_spec("airflow") is None:
         raise ServiceError(f"Airflow is not installed for {sys.executable}", next_step="pip install 'perfci[airflow]'")
     folder = settings.state.resolve() / "airflow"
-    return Home(folder=folder, environment=inherited(settings) | {"AIRFLOW_HOME": str(folder)})
+    environment = inherited(settings) | {"AIRFLOW_HOME": str(folder)}
+    return Home(folder, environment, _server(settings.airflow_database_url))
 
 
-def prepare(home: Home, *, port: int, scheduled: bool, executor: str) -> None:
-    """Make the folder, the secrets and the settings.
+def make(home: Home) -> Mapping[str, str]:
+    """The folder and the secrets, which are returned. Raises OSError. The caller holds the lock of the state folder."""
+    home.logs.mkdir(parents=True, exist_ok=True)
+    home.folder.chmod(0o700)
+    home.plugins.mkdir(exist_ok=True)
+    for stale in home.folder.glob("*.pid"):
+        stale.unlink()
+    kept = _kept_secrets(home)
+    write_private(home.password_file, json.dumps({USER: kept["password"]}) + "\n")
+    return kept
 
-    scheduled: the schedule starts runs by itself; otherwise only what is triggered runs.
-    Raises ServiceError. The caller holds the lock of the state folder.
-    """
+
+def _server(url: str) -> str:
+    """With the one driver that serves Airflow's synchronous and asynchronous halves."""
+    if not url:
+        return ""
     try:
-        home.logs.mkdir(parents=True, exist_ok=True)
-        home.folder.chmod(0o700)
-        for stale in home.folder.glob("*.pid"):
-            stale.unlink()
-        kept = _kept_secrets(home)
-        _write_private(home.password_file, json.dumps({USER: kept["password"]}) + "\n")
-        _write_private(
-            home.folder / "airflow.cfg", _settings(home, kept, port=port, scheduled=scheduled, executor=executor)
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise SettingsError(
+            "service.airflow_database is no database URL", next_step="write postgresql+psycopg://user@host/database"
+        ) from error
+    if parsed.get_backend_name() != "postgresql":
+        raise SettingsError(
+            f"service.airflow_database names {parsed.get_backend_name()!r}",
+            next_step="use PostgreSQL, or leave it empty",
         )
-    except OSError as error:
-        raise _unwritable(home, error) from error
-
-
-def has_unfinished_runs(home: Home) -> bool:
-    """An earlier command was killed while a DAG ran. Asked of the file itself, before anything is started."""
-    try:
-        connection = sqlite3.connect(f"file:{home.database}?mode=ro", uri=True)
-        try:
-            found = connection.execute("SELECT 1 FROM dag_run WHERE state IN ('running', 'queued') LIMIT 1").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return True  # not known: the careful way to start is right in any case
-    return found is not None
+    return parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 
 def _kept_secrets(home: Home) -> Mapping[str, str]:
@@ -134,11 +132,11 @@ def _kept_secrets(home: Home) -> Mapping[str, str]:
         "fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "password": secrets.token_urlsafe(18),
     }
-    _write_private(path, json.dumps(made, indent=1) + "\n")
+    write_private(path, json.dumps(made, indent=1) + "\n")
     return made
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """In one step, readable by the owner alone."""
     new = path.with_name(f".{path.name}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -148,74 +146,7 @@ def _write_private(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _settings(home: Home, kept: Mapping[str, str], *, port: int, scheduled: bool, executor: str) -> str:
-    url = f"http://{LOOPBACK}:{port}"
-    sections: dict[str, dict[str, object]] = {
-        "core": {
-            "executor": ",".join(dict.fromkeys(filter(None, ("LocalExecutor", executor)))),
-            "dags_folder": share.folder("dags"),
-            "load_examples": False,
-            "parallelism": PARALLELISM,
-            "dags_are_paused_at_creation": False,
-            "fernet_key": kept["fernet_key"],
-            "simple_auth_manager_users": f"{USER}:admin",
-            "simple_auth_manager_passwords_file": home.password_file,
-            "execution_api_server_url": f"{url}/execution/",
-        },
-        "database": {"sql_alchemy_conn": f"sqlite:///{home.database}"},
-        "logging": {"base_log_folder": home.logs},
-        "api": {"host": LOOPBACK, "port": port, "base_url": url, "workers": 1, "secret_key": kept["secret_key"]},
-        "api_auth": {"jwt_secret": kept["jwt_secret"]},
-        "scheduler": {
-            "use_job_schedule": scheduled,
-            # A job may wait for the device behind others for hours and is not stuck.
-            "task_queued_timeout": 43200,
-        },
-        # Parsing takes processor time from what is being measured; the files change with perfci's version only.
-        "dag_processor": {"min_file_process_interval": 600, "parsing_processes": 1},
-        "usage_data_collection": {"enabled": False},
-    }
-    lines = ["# Written by perfci at every start."]
-    for section, values in sections.items():
-        lines += ["", f"[{section}]"]
-        lines += [f"{name} = {str(value).replace('%', '%%')}" for name, value in values.items()]
-    return "\n".join(lines) + "\n"
-
-
-def needs_migration(home: Home) -> bool:
-    """`airflow db migrate` takes seconds, so a note tells which version has done it to the end."""
-    return not home.database.is_file() or _migrated(home) != metadata.version("apache-airflow-core")
-
-
-def migrate(home: Home, tree: Tree) -> None:
-    """Raises ServiceError. A database that was never finished is made anew."""
-    note = home.folder / "migrated"
-    try:
-        if not _migrated(home):
-            for part in home.folder.glob("airflow.db*"):
-                part.unlink()
-        note.unlink(missing_ok=True)
-        code = tree.run(home.program("db", "migrate"), limit_s=_MIGRATION_LIMIT_S)
-        if code:
-            said = log_end(home.log("db"), lines=_LOG_LINES)
-            if any(words in said for words in _NO_ROOM):
-                raise ServiceError(f"the disk of {home.folder} is full", next_step="free some space and try again")
-            last = said.rpartition("\n")[2] or f"code {code}"
-            raise ServiceError(
-                f"Airflow's database cannot be made: {last}", next_step=f"delete {home.folder} and try again"
-            )
-        home.database.chmod(0o600)
-        _write_private(note, metadata.version("apache-airflow-core") + "\n")
-    except OSError as error:
-        raise _unwritable(home, error) from error
-
-
-def _migrated(home: Home) -> str:
-    note = home.folder / "migrated"
-    return note.read_text().strip() if note.is_file() else ""
-
-
-def _unwritable(home: Home, error: OSError) -> ServiceError:
+def unwritable(home: Home, error: OSError) -> ServiceError:
     return ServiceError(
         f"{error.filename or home.folder}: {error.strerror}", next_step="make room and make it writable"
     )

@@ -13,7 +13,7 @@ from perfci.airflow import Airflow
 from perfci.config import Settings
 from perfci.embedded import home as homes
 from perfci.embedded import lock as locks
-from perfci.embedded import ports, schedule
+from perfci.embedded import metadata, options, ports, schedule
 from perfci.embedded.home import USER, Home
 from perfci.embedded.lock import Busy, Holder, Lock
 from perfci.errors import ServiceError
@@ -62,6 +62,8 @@ def running_or_own(settings: Settings, *, lock: Lock, echo: Callable[[str], None
             _wait_for_dag(airflow, since=None, check=lambda: None)
             yield Instance(airflow, home, held)
             return
+        if options.is_edge(settings.service):
+            raise ServiceError("nodes take their jobs from the service alone", next_step="start it: perfci up")
         tree = stack.enter_context(tree_of(home, keep=(lock.descriptor, held.descriptor)))
         airflow = stack.enter_context(start(settings, home, tree, port=ports.free(), scheduled=False, echo=echo))
         yield Instance(airflow, home, tree)
@@ -69,9 +71,11 @@ def running_or_own(settings: Settings, *, lock: Lock, echo: Callable[[str], None
 
 @contextmanager
 def own(settings: Settings, *, echo: Callable[[str], None]) -> Iterator[Instance]:
-    """For the service: on the port of the settings, with the schedule."""
+    """For the service: on the address and the port of the settings, with the schedule."""
     home = homes.of(settings)
-    port = ports.wanted(settings.service.airflow_port, setting="service.airflow_port")
+    bind = settings.service.bind
+    ports.check_address(bind)
+    port = ports.wanted(settings.service.airflow_port, setting="service.airflow_port", address=bind)
     with ExitStack() as stack:
         held = stack.enter_context(_hold(settings, UP))
         tree = stack.enter_context(tree_of(home, keep=(held.descriptor,)))
@@ -96,18 +100,20 @@ def start(
 ) -> Iterator[Airflow]:
     """Raises ServiceError when a component ends or the DAG cannot be had."""
     schedule.check(settings.service)
-    homes.prepare(home, port=port, scheduled=scheduled, executor=settings.service.executor)
-    if homes.needs_migration(home):
+    options.write(settings, home, port=port, scheduled=scheduled)
+    if metadata.needs_migration(home):
         echo("making Airflow's own database (first start)")
-        homes.migrate(home, tree)
+        metadata.migrate(home, tree)
     echo(f"starting Airflow in {home.folder}")
     since = datetime.now(UTC)
-    leftovers = homes.has_unfinished_runs(home)
+    # On nodes a run goes on while nobody is here; what ran on this machine has ended with its Airflow.
+    leftovers = not options.is_edge(settings.service) and metadata.has_unfinished_runs(home)
     tree.start(home.program("api-server"))
     tree.start(home.program("dag-processor"))
     if not leftovers:
         tree.start(home.program("scheduler", "--skip-serve-logs"))
-    with Airflow(f"http://{ports.LOOPBACK}:{port}", user=USER, password=home.password()) as airflow:
+    url = options.reached_at(settings.service.bind, port)
+    with Airflow(url, user=USER, password=home.password()) as airflow:
         _wait(airflow.alive, "Airflow's API server", tree.check)
         if leftovers:
             # Before there is a scheduler that would take them up again beside the new run.
@@ -115,8 +121,8 @@ def start(
                 airflow.fail(DAG, run.id)
                 echo(f"{run.id} was interrupted earlier and is marked failed")
             tree.start(home.program("scheduler", "--skip-serve-logs"))
-        for pool in ("device", *{rule.queue for rule in settings.hardware.values() if rule.queue}):
-            airflow.set_pool(pool, slots=1, description="This machine's device: one job at a time")
+        for pool, slots in options.slots(settings).items():
+            airflow.set_pool(pool, slots=slots, description="So many devices: a job takes as many as it needs")
         _wait_for_dag(airflow, since=since, check=tree.check)
         yield airflow
 

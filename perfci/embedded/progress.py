@@ -60,13 +60,13 @@ class Progress:
 
     def _tell_change(self, task: TaskInstance, *, before: str) -> None:
         if task.state == "running":
-            if task.task not in self.dull:
+            if _step(task) not in self.dull:
                 self._tell(f"{name(task)}: running")
         elif task.state in ENDED:
-            if before != "running" and task.state in ("success", "failed") and task.task not in self.dull:
+            if before != "running" and task.state in ("success", "failed") and _step(task) not in self.dull:
                 self._tell(f"{name(task)}: running")
             self._tell_lines(task)
-            if task.state == "failed" or task.task not in self.dull:
+            if task.state == "failed" or _step(task) not in self.dull:
                 self._tell(f"{name(task)}: {_WORDS.get(task.state, task.state)}{_took(task)}")
         elif task.state == "up_for_retry":
             self._tell(f"{name(task)}: failed, will be tried again")
@@ -93,6 +93,11 @@ class Progress:
 def name(task: TaskInstance) -> str:
     step = task.task.removeprefix("device.")  # the group of the one device that most machines have
     return step if task.map_index < 0 else f"{step} {task.label or task.map_index}"
+
+
+def _step(task: TaskInstance) -> str:
+    """Airflow numbers the steps of one name."""
+    return task.task.partition("__")[0]
 
 
 def log_file(logs: Path, dag: str, run: str, task: TaskInstance) -> Path:

@@ -15,6 +15,6 @@ On other systems than Linux the mark alone finds what left the tree.
 from __future__ import annotations
 
 from perfci.supervisor.marks import MARK, log_end, marked, sweep
-from perfci.supervisor.tree import Program, Tree
+from perfci.supervisor.tree import Ended, Program, Tree
 
-__all__ = ["MARK", "Program", "Tree", "log_end", "marked", "sweep"]
+__all__ = ["MARK", "Ended", "Program", "Tree", "log_end", "marked", "sweep"]

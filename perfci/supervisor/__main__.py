@@ -62,6 +62,7 @@ class _Supervisor:
             if pid in self.running:
                 name, process = self.running.pop(pid)
                 process.returncode = os.waitstatus_to_exitcode(status)
+                _clear(session=pid)
                 self.tell(kind="ended", name=name, code=process.returncode)
 
     def tell(self, **message: object) -> None:
@@ -133,6 +134,16 @@ def _serve(supervisor: _Supervisor, wake: int) -> None:
                 supervisor.terminate(request["stop"])
                 return
             supervisor.start(request["start"])
+
+
+def _clear(*, session: int) -> None:
+    """End what a program has left behind: it would stand in the way of the next one, and nobody waits for it."""
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if os.getsid(process.pid) == session and alive(process):
+                kill([process])
+        except OSError:
+            continue  # gone meanwhile
 
 
 def _do_nothing(_number: int, _frame: object) -> None:

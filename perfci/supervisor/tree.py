@@ -101,20 +101,33 @@ class Tree:
 
     def check(self) -> None:
         """Raises ServiceError when a program has ended by itself, with the last line of its log."""
-        gone: ServiceError | None = None
         try:
-            while self._receive("", timeout_s=0) is not None:
-                pass
-        except ServiceError as error:
-            gone = error
-        if self._ended:
-            ended = self._ended[0]
-            program = self._programs[ended.name]
-            last = log_end(program.log, lines=1) or "without a word"
-            how = f"signal {-ended.code}" if ended.code < 0 else f"code {ended.code}"
-            raise ServiceError(f"{ended.name} ended with {how}: {last}", next_step=f"read {program.log}")
-        if gone is not None:
-            raise gone
+            self._listen()
+        finally:
+            if self._ended:
+                raise self.problem(self._ended[0])
+
+    def ended(self) -> tuple[Ended, ...]:
+        """Programs that have ended by themselves since this was asked last. Raises ServiceError when the supervisor
+        is gone."""
+        self._listen()
+        found, self._ended = tuple(self._ended), []
+        return found
+
+    def problem(self, ended: Ended) -> ServiceError:
+        """The end of a program as an error, with the last line of its log."""
+        program = self._programs[ended.name]
+        last = log_end(program.log, lines=1) or "without a word"
+        how = f"signal {-ended.code}" if ended.code < 0 else f"code {ended.code}"
+        return ServiceError(f"{ended.name} ended with {how}: {last}", next_step=f"read {program.log}")
+
+    def start_again(self, name: str) -> int:
+        """A program that has ended, as it was started before; its new process id. Raises ServiceError."""
+        return self.start(self._programs[name])
+
+    def _listen(self) -> None:
+        while self._receive("", timeout_s=0) is not None:
+            pass
 
     def stop(self) -> None:
         """SIGTERM to every program, SIGKILL to all that is left after the grace; at once on a second Ctrl-C."""

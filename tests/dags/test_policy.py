@@ -86,10 +86,15 @@ def test_every_dag_tells_what_it_is_and_runs_alone(facts: dict[str, Any]) -> Non
         assert "perfci" in dag["tags"], name
         assert dag["max_active_runs"] == 1, name
         assert dag["catchup"] is False, name
+        # A night may be longer than a day: the next one waits, and none is cut silently.
+        assert dag["dagrun_timeout"] == "None", name
+        assert {task["execution_timeout"] for task in dag["tasks"].values()} == {"None"}, name
         assert all("type" in schema for schema in dag["params"].values()), name
 
 
-def test_what_occupies_a_device_waits_for_its_pool_and_is_not_repeated_by_itself(of_team: dict[str, Any]) -> None:
+def test_what_occupies_a_device_waits_for_its_pool_and_is_tried_again_when_its_node_is_lost(
+    of_team: dict[str, Any],
+) -> None:
     tasks = of_team["dags"]["nightly"]["tasks"]
     for queue, pool in (("h200", "h200"), ("b200", "b200"), ("default", "device")):
         for step in ("build", "measure"):
@@ -97,7 +102,23 @@ def test_what_occupies_a_device_waits_for_its_pool_and_is_not_repeated_by_itself
             assert (task["pool"], task["queue"], task["executor"]) == (pool, queue, "LocalExecutor")
             assert task["mapped"]
             assert task["map_index_template"]
-            assert task["retries"] == 0
+            assert 1 <= task["retries"] <= 3
+            assert task["retry_delay_s"] >= 30
+            assert task["pool_slots"] == 1
+
+
+def test_a_job_takes_as_many_slots_of_its_pool_as_it_needs_devices(tmp_path: Path) -> None:
+    two = '[suite.y]\nrepo = "."\nrun = "pytest"\ndevices = 4\n[hardware.h200]\nqueue = "h200"\nslots = 8\n'
+    tasks = read(tmp_path, ONE_MACHINE + two)["dags"]["nightly"]["tasks"]
+    taken = {name: task["pool_slots"] for name, task in tasks.items() if name.endswith(".measure")}
+    assert taken == {"device.measure": 1, "h200.measure": 1, "h200-x4.measure": 4}
+    assert {tasks[name]["pool"] for name in ("h200.measure", "h200-x4.measure")} == {"h200"}
+
+
+def test_a_night_s_jobs_have_one_priority_below_checks_and_above_backfill(of_team: dict[str, Any]) -> None:
+    tasks = of_team["dags"]["nightly"]["tasks"]
+    weights = {(tasks[name]["priority_weight"], tasks[name]["weight_rule"]) for name in tasks if "." in name}
+    assert weights == {(50, "absolute")}
 
 
 def test_without_queues_everything_runs_on_the_one_device(facts: dict[str, Any]) -> None:
@@ -120,9 +141,10 @@ def test_results_are_stored_whatever_became_of_other_jobs_and_the_run_tells_of_i
     assert not [name for name, task in tasks.items() if "worked" in task["upstream"]]
 
 
-def test_only_steps_that_may_be_done_twice_are_tried_again(facts: dict[str, Any]) -> None:
+def test_on_one_machine_measuring_is_not_tried_again_and_everything_else_is(facts: dict[str, Any]) -> None:
     tasks = facts["dags"]["nightly"]["tasks"]
-    assert {name for name, task in tasks.items() if task["retries"]} == {"ingest", "detect"}
+    assert {name for name, task in tasks.items() if not task["retries"]} == {"device.build", "device.measure"}
+    assert all(task["retries"] <= 1 for task in tasks.values())
 
 
 def test_schedule_and_timezone_come_from_the_settings(facts: dict[str, Any], of_team: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from perfci import supervisor
 from perfci.errors import ServiceError
-from perfci.supervisor import Program, Tree
+from perfci.supervisor import Ended, Program, Tree
 
 # Starts a child, and a grandchild that daemonises; each writes its process id and sleeps.
 FAMILY = """
@@ -37,6 +37,12 @@ note("parent")
 time.sleep(600)
 """
 NAMES = ("parent", "child", "daemon")
+CHILD = """
+import os, time
+open("HERE/left.new", "w").write(str(os.getpid()))
+os.rename("HERE/left.new", "HERE/left")
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -75,7 +81,7 @@ def start_command(folder: Path, mark: str) -> subprocess.Popen[bytes]:
     text = f"""
         import os, sys, time
         from pathlib import Path
-        from perfci.supervisor import Program, Tree
+        from perfci.supervisor import Ended, Program, Tree
         folder = Path({str(folder)!r})
         with Tree({mark!r}, log=folder / "supervisor.log", grace_s=1.0) as tree:
             command = (sys.executable, "-c", {FAMILY!r}, str(folder))
@@ -190,6 +196,36 @@ def test_a_program_that_dies_is_told_with_the_end_of_its_log(tmp_path: Path, mar
         while time.monotonic() < end:
             tree.check()
             time.sleep(0.02)
+
+
+def test_what_a_program_leaves_behind_when_it_ends_is_ended_too(tmp_path: Path, mark: str) -> None:
+    leaving = f"import subprocess, sys, time; child = {CHILD!r}; subprocess.Popen([sys.executable, '-c', child]); "
+    leaving += "time.sleep(1.0)"
+    with Tree(mark, log=tmp_path / "supervisor.log") as tree:
+        tree.start(program(tmp_path, textwrap.dedent(FAMILY), name="other"))
+        others = pids(tmp_path)
+        tree.start(program(tmp_path, leaving.replace("HERE", str(tmp_path)), name="leaving"))
+        until((tmp_path / "left").is_file)
+        until(lambda: tree.ended() == (Ended("leaving", 0),))
+        assert not alive(int((tmp_path / "left").read_text()))
+        assert all(alive(pid) for pid in others)
+
+
+def test_an_end_is_told_once_and_the_program_can_be_started_again(tmp_path: Path, mark: str) -> None:
+    with Tree(mark, log=tmp_path / "supervisor.log") as tree:
+        pid = tree.start(program(tmp_path))
+        assert tree.ended() == ()
+        pids(tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        ends: list[Ended] = []
+        until(lambda: ends.extend(tree.ended()) or ends)
+        assert ends == [Ended("family", -signal.SIGKILL)]
+        assert tree.ended() == ()
+        assert "family ended with signal 9" in tree.problem(ends[0]).message
+        again = tree.start_again("family")
+        assert again != pid
+        assert alive(again)
+        tree.check()
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path, mark: str) -> None:
