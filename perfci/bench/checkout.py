@@ -6,14 +6,18 @@ pytest settings the suite never asked for.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from perfci.bench.access import serves
+from perfci.bench.bundle_file import inside, listing
 from perfci.bench.git import ask, demand
 from perfci.bench.ownership import exclusive, remove_tree
-from perfci.bench.source import Mirror, local, mirror
+from perfci.bench.remote import absolute, against, local
+from perfci.bench.source import Mirror, mirror
 from perfci.errors import SourceError
 
 _SPARSE = ("core.sparseCheckout=true", "core.sparseCheckoutCone=false")
@@ -27,9 +31,11 @@ def worktree(source: Mirror, sha: str, paths: Sequence[str], folder: Path) -> It
     """
     with ExitStack() as stack:
         stack.enter_context(_linked(source, sha, paths, folder))
-        for path, commit in _submodules(source, sha, paths):
-            module = _module(source, sha, path, commit)
-            stack.enter_context(worktree(module, commit, (), folder / path))
+        for path, commit in listing(source.folder, sha, paths).modules:
+            place = folder / path
+            if not place.parent.resolve().is_relative_to(folder.resolve()):
+                raise SourceError(f"submodule {path} of {sha[:12]} lies behind a link", next_step="move it")
+            stack.enter_context(worktree(module(source, sha, path, commit), commit, (), place))
         yield folder
 
 
@@ -37,6 +43,8 @@ def worktree(source: Mirror, sha: str, paths: Sequence[str], folder: Path) -> It
 def _linked(source: Mirror, sha: str, paths: Sequence[str], folder: Path) -> Iterator[None]:
     with exclusive(source.lock) as lock:
         _forget_missing(source, lock)
+        if not source.partial:
+            source.keep(sha, lock=lock)
         demand(
             *("worktree", "add", "--quiet", "--detach", "--no-checkout", "--force", str(folder), sha),
             folder=source.folder,
@@ -47,7 +55,7 @@ def _linked(source: Mirror, sha: str, paths: Sequence[str], folder: Path) -> Ite
             # The file of this worktree alone: `git sparse-checkout` would change the mirror's settings for all.
             patterns = Path(demand("rev-parse", "--absolute-git-dir", folder=folder).text) / "info" / "sparse-checkout"
             patterns.parent.mkdir(exist_ok=True)
-            patterns.write_text("".join(f"{_pattern(path)}\n" for path in paths), "utf-8")
+            patterns.write_bytes(b"".join(os.fsencode(f"{_pattern(path)}\n") for path in paths))
         demand("read-tree", "--reset", "-u", sha, folder=folder, settings=_SPARSE if paths else ())
         yield
     finally:
@@ -64,28 +72,25 @@ def _forget_missing(source: Mirror, lock: int) -> None:
 
 def _pattern(path: str) -> str:
     """In the language of .gitignore; a plain path means itself and what is below it."""
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    return "/" + re.sub(r"([\\*?\[\]!#\s])", r"\\\1", "/".join(parts)) if parts else "/*"
+    plain = inside(path)
+    return "/" + re.sub(r"([\\*?\[\]!#\s])", r"\\\1", plain) if plain else "/*"
 
 
-def _submodules(source: Mirror, sha: str, paths: Sequence[str]) -> list[tuple[str, str]]:
-    answer = demand(
-        *("ls-tree", "-r", "-z", "--full-tree", sha, "--", *(path.rstrip("/") for path in paths if path.strip("./"))),
-        folder=source.folder,
-    )
-    entries = (entry.partition("\t") for entry in answer.out.decode("utf-8", "surrogateescape").split("\0"))
-    return [(path, about.split()[2]) for about, _, path in entries if about.startswith("160000 ")]
-
-
-def _module(source: Mirror, sha: str, path: str, commit: str) -> Mirror:
+def module(source: Mirror, sha: str, path: str, commit: str) -> Mirror:
+    """Where the submodule's commit is to be had. Raises SourceError when it is nowhere."""
+    if source.partial:
+        source.resolve(commit)
+        return source
     url = _urls(source, sha).get(path)
     if url is None:
         raise SourceError(f"submodule {path} of {sha[:12]} has no url in .gitmodules", next_step="add it there")
     if url.startswith(("./", "../")):
-        url = _against(_origin(source), url)
-    if local(url) and not local(source.repository):
+        url = against(_origin(source), url)
+    repository = absolute(url)
+    if local(repository) and not local(source.repository):
         raise SourceError(f"submodule {path} of {sha[:12]} names the local path {url}", next_step="give it a URL")
-    found = mirror(url, source.folder.parent.parent, needs=commit)
+    key = source.key if serves(source.key, source.repository, repository) else ""
+    found = mirror(repository, source.folder.parent.parent, needs=commit, key=key)
     found.resolve(commit)  # raises when the submodule's repository lost it
     return found
 
@@ -111,16 +116,3 @@ def _origin(source: Mirror) -> str:
         if came_from:
             return came_from
     return source.repository
-
-
-def _against(origin: str, url: str) -> str:
-    scheme, mark, place = origin.rpartition("://")
-    if not mark:
-        scheme, mark, place = origin.rpartition(":")  # git@host:owner/name, or a path
-    parts = place.rstrip("/").split("/")
-    for part in url.split("/"):
-        if part == "..":
-            del parts[-1:]
-        elif part != ".":
-            parts.append(part)
-    return f"{scheme}{mark}{'/'.join(parts)}"

@@ -7,6 +7,7 @@ a lock that installs from the checkout is refused, since the next commit would b
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -85,6 +86,23 @@ def prepare(
             (folder / _MARKER).touch()
             _trim(folder.parent)
     return failure or found
+
+
+def included(mirror: Mirror, sha: str, lock_file: str) -> tuple[str, ...]:
+    """The files that `prepare` reads beside `lock_file`, as far as the commit has them."""
+    found: dict[str, None] = {}
+    wanted = [lock_file]
+    while wanted:
+        path = wanted.pop()
+        data = None if path in found else mirror.blob(sha, path)
+        if data is None:
+            continue
+        found[path] = None
+        for line in data.decode("utf-8", "replace").splitlines():
+            with contextlib.suppress(_LockProblem):
+                if include := _include(path, line):
+                    wanted.append(os.path.normpath(PurePosixPath(path).parent / include))
+    return tuple(found)[1:]
 
 
 def lacks(interpreter: Interpreter, module: str, environment: Mapping[str, str]) -> bool:

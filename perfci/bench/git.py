@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from perfci.errors import SourceError
 
@@ -45,6 +46,7 @@ _SETTINGS = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
 )
+_SILENT = "fatal: Could not read from remote repository"
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -64,24 +66,28 @@ def ask(
     folder: Path | None = None,
     settings: Sequence[str] = (),
     lock: int | None = None,
+    feed: bytes | IO[bytes] = b"",
+    to: IO[bytes] | None = None,
+    stores: Sequence[Path] = (),
     timeout_s: float = 1800.0,
 ) -> Answer:
-    """Run git and return what it said, whatever its exit code.
+    """Run git on what is on this machine, and return what it said, whatever its exit code.
 
-    settings: `key=value` for this call. lock: a descriptor that the child holds as well.
+    settings: `key=value` for this call. lock: a descriptor that the child holds as well. feed: its standard input.
+    to: a file for what it writes, in place of the answer. stores: folders of objects to look into as well.
     Raises SourceError when git is absent or takes longer than `timeout_s`.
     """
-    command = ["git"]
-    for setting in (*_SETTINGS, *settings):
-        command += ["-c", setting]
-    command += arguments
+    given: dict[str, Any] = (
+        {"input": feed} if isinstance(feed, bytes) and feed else {"stdin": feed or subprocess.DEVNULL}
+    )
     try:
         done = subprocess.run(
-            command,
+            command(*arguments, settings=settings),
             cwd=folder,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
+            env=environment(_alternates(stores)),
+            **given,
+            stdout=to or subprocess.PIPE,
+            stderr=subprocess.PIPE,
             timeout=timeout_s,
             check=False,
             pass_fds=() if lock is None else (lock,),
@@ -89,12 +95,12 @@ def ask(
     except FileNotFoundError as error:
         if folder is not None and not folder.is_dir():
             raise SourceError(f"{folder} is no folder", next_step="name an existing one") from error
-        raise SourceError("there is no program named git", next_step="install git") from error
+        raise absent() from error
     except subprocess.TimeoutExpired as error:
         raise SourceError(
-            f"git {arguments[0]} took longer than {timeout_s:.0f} s", next_step="look at the network, then try again"
+            f"git {arguments[0]} took longer than {timeout_s:.0f} s", next_step="look at the disk, then try again"
         ) from error
-    return Answer(done.returncode, done.stdout, _problem(done.stderr))
+    return Answer(done.returncode, done.stdout or b"", problem(done.stderr))
 
 
 def demand(
@@ -102,30 +108,56 @@ def demand(
     folder: Path | None = None,
     settings: Sequence[str] = (),
     lock: int | None = None,
+    feed: bytes | IO[bytes] = b"",
+    to: IO[bytes] | None = None,
+    stores: Sequence[Path] = (),
     next_step: str = "mend the repository, then try again",
 ) -> Answer:
     """Like `ask`, for a call that must succeed. Raises SourceError with git's own words."""
-    answer = ask(*arguments, folder=folder, settings=settings, lock=lock)
+    answer = ask(*arguments, folder=folder, settings=settings, lock=lock, feed=feed, to=to, stores=stores)
     if answer.code != 0:
         raise SourceError(f"git {arguments[0]}: {answer.problem or f'exit code {answer.code}'}", next_step=next_step)
     return answer
+
+
+def command(*arguments: str, settings: Sequence[str] = ()) -> list[str]:
+    words = ["git"]
+    for setting in (*_SETTINGS, *settings):
+        words += ["-c", setting]
+    return [*words, *arguments]
+
+
+def environment(more: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in _LOCAL}
+    fixed = {
+        "GIT_TERMINAL_PROMPT": "0",
+        "SSH_ASKPASS_REQUIRE": "never",
+        "GIT_OPTIONAL_LOCKS": "0",  # a look at the user's repository writes nothing into it
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "LC_ALL": "C",
+    }
+    return kept | fixed | dict(more)
+
+
+def absent() -> SourceError:
+    return SourceError("there is no program named git", next_step="install git")
 
 
 def without_credentials(text: str) -> str:
     return _USERINFO.sub("", text)
 
 
-def _problem(stderr: bytes) -> str:
+def problem(stderr: bytes) -> str:
+    """The line that tells what went wrong, without credentials."""
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("fatal:", "error:", " ! "))] or lines
-    return without_credentials(telling[0])[:500] if telling else ""
+    telling = [n for n, line in enumerate(lines) if line.startswith(("fatal:", "error:", "! "))] or [*range(len(lines))]
+    if not telling:
+        return ""
+    # ssh says why, and git then that it could not read.
+    at = telling[0] - 1 if telling[0] > 0 and lines[telling[0]].startswith(_SILENT) else telling[0]
+    return without_credentials(lines[at])[:500]
 
 
-def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in _LOCAL}
-    return kept | {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",  # a look at the user's repository writes nothing into it
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "LC_ALL": "C",
-    }
+def _alternates(stores: Sequence[Path]) -> dict[str, str]:
+    quoted = ('"' + str(store).replace("\\", "\\\\").replace('"', '\\"') + '"' for store in stores)
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(quoted)} if stores else {}

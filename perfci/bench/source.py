@@ -10,26 +10,36 @@ import difflib
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from perfci.bench import bundle_file, refresh
+from perfci.bench.bundle_file import inside
 from perfci.bench.git import Answer, ask, demand, without_credentials
 from perfci.bench.ownership import exclusive
+from perfci.bench.remote import PATIENCE_S, Remote, absolute, local
+from perfci.config import Settings, Suite
 from perfci.errors import SourceError
 from perfci.model import Commit
 
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _FORMAT = "%H%x00%P%x00%cI%x00%s"
-_UPLOAD_PACK = "git -c 'safe.directory=*' upload-pack"
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """repository: a URL, or the absolute path of a repository or bundle file. folder: the bare mirror of it."""
+    """repository: a URL, or the absolute path of a repository or bundle file. folder: the bare mirror of it.
+
+    key: with which it is fetched. stale: why it is not up to date. partial: of a source bundle, which has one commit
+    without its history, and only the files that a suite reads.
+    """
 
     repository: str
     folder: Path
+    key: str = field(default="", repr=False)
+    stale: str = ""
+    partial: bool = False
 
     @property
     def lock(self) -> Path:
@@ -59,9 +69,7 @@ class Mirror:
         """
         tip = self._branch_tip(name)
         if tip is None:
-            raise SourceError(
-                f"{self.name} has no branch {name!r}", next_step=self._near(name, "set `branch` to one of")
-            )
+            raise self._no_branch(name)
         length = self._length(tip)
         commits = self._log(tip, "--first-parent", *(() if last is None else (f"-n{last}",)))
         return tuple(
@@ -74,26 +82,48 @@ class Mirror:
 
     def tree(self, sha: str, paths: Sequence[str]) -> str | None:
         """A hash of the contents below `paths` (none: everything); None when one of them is not in the commit."""
-        names = [f"{sha}:{_inside(path)}" for path in paths] or [f"{sha}^{{tree}}"]
+        names = [f"{sha}:{inside(path)}" for path in paths] or [f"{sha}^{{tree}}"]
         answer = ask("rev-parse", "--verify", "--quiet", names[0], folder=self.folder)
         hashes = [answer.text]
         for name in names[1:]:
             hashes.append(ask("rev-parse", "--verify", "--quiet", name, folder=self.folder).text)
-        return hashlib.sha256("\0".join((*paths, *hashes)).encode()).hexdigest() if all(hashes) else None
+        return (
+            hashlib.sha256("\0".join((*paths, *hashes)).encode("utf-8", "surrogateescape")).hexdigest()
+            if all(hashes)
+            else None
+        )
 
     def blob(self, sha: str, path: str) -> bytes | None:
         """The contents of a file in a commit; None when there is no such file."""
-        answer = ask("cat-file", "blob", f"{sha}:{_inside(path)}", folder=self.folder)
+        answer = ask("cat-file", "blob", f"{sha}:{inside(path)}", folder=self.folder)
         return answer.out if answer.code == 0 else None
+
+    def keep(self, sha: str, *, lock: int) -> None:
+        """Give a commit a name that no fetch removes, so that no `git gc` removes what was measured.
+
+        The caller holds the mirror's lock.
+        """
+        demand("update-ref", f"{refresh.KEPT}{sha}", sha, folder=self.folder, lock=lock)
+
+    def _no_branch(self, name: str) -> SourceError:
+        default, former = (ask("config", "--get", key, folder=self.folder).text for key in refresh.DEFAULTS)
+        if default and name == former:
+            return SourceError(
+                f"{self.name} has no branch {name!r} any more; its default branch is {default!r} now",
+                next_step=f'set `branch = "{default}"`',
+            )
+        return SourceError(
+            f"{self.name} has no branch {name!r}", next_step=self._near(name, "set `branch` to one of", first=default)
+        )
 
     def _sha(self, rev: str) -> str:
         if not rev.strip() or rev.startswith("-") or any(ord(c) < 32 for c in rev):
             raise SourceError(f"{rev!r} is no revision", next_step="name a commit, a tag or a branch")
         answer = self._parse(rev)
-        if answer.code != 0 and _SHA.fullmatch(rev):
+        if answer.code != 0 and _SHA.fullmatch(rev) and not self.partial:
             # Reachable from no branch or tag any more, yet a server may still hand it out by its name.
             with exclusive(self.lock) as lock:
-                ask("fetch", "--quiet", "--no-tags", *_transport(self.repository), rev, folder=self.folder, lock=lock)
+                Remote(self.repository, self.key).fetch([f"{rev}:{refresh.KEPT}{rev}"], folder=self.folder, lock=lock)
             answer = self._parse(rev)
         if answer.code == 0:
             return answer.text
@@ -132,29 +162,52 @@ class Mirror:
         )
         return [_commit(line) for line in answer.text.splitlines()]
 
-    def _near(self, name: str, advice: str) -> str:
+    def _near(self, name: str, advice: str, *, first: str = "") -> str:
         answer = ask("for-each-ref", "--format=%(refname)", "--sort=-committerdate", folder=self.folder)
         known = [re.sub(r"^refs/(heads|tags|remotes)/", "", ref) for ref in answer.text.split()]
         known = [ref for ref in known if not ref.startswith("refs/")]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:5]
+        near = list(dict.fromkeys((first, *near))) if first else near
         return f"{advice} {', '.join(near)}" if near else "commit something first"
 
 
-def mirror(repository: str, cache: Path, *, needs: str = "") -> Mirror:
-    """The up-to-date mirror of a repository: a URL, a path, or a git bundle file.
+def mirror(
+    repository: str,
+    cache: Path,
+    *,
+    needs: str = "",
+    key: str = "",
+    stale_ok: bool = False,
+    patience_s: float = PATIENCE_S,
+) -> Mirror:
+    """The up-to-date mirror of a repository: a URL, a path, a git bundle file or a source bundle of perfci's.
 
-    needs: a full sha; when the mirror has it already, nothing is fetched.
+    needs: a full sha; when the mirror has it already, nothing is fetched. key: see `access.of`. stale_ok: where the
+    repository cannot be reached, the mirror of an earlier night is taken, and says so. patience_s: how long nothing
+    may arrive.
     Raises SourceError for a repository that is missing, unreachable, empty or a shallow clone.
     """
-    repository = _absolute(repository)
-    found = Mirror(repository, cache / "repositories" / _folder_name(repository))
+    remote = Remote(absolute(repository), key, patience_s)
+    folders = cache / "repositories"
+    if local(remote.repository) and (header := bundle_file.header(Path(remote.repository))):
+        return Mirror(remote.repository, bundle_file.opened(Path(remote.repository), header, folders), partial=True)
+    found = Mirror(remote.repository, folders / _folder_name(remote.repository), key=key)
     if needs and found.folder.is_dir() and found.has(needs):
         return found
-    heads = _advertised(repository)
-    with exclusive(found.lock) as lock:
-        _make(found, sha_length=max(map(len, heads.values())), lock=lock)
-        _fetch(found, head=heads.get("HEAD"), lock=lock)
+    try:
+        refresh.update(found.folder, remote)
+    except SourceError as error:
+        if not (stale_ok and (since := refresh.updated_at(found.folder))):
+            raise
+        return replace(found, stale=f"{error.message}; the mirror of {since:%Y-%m-%d %H:%M} UTC is used")
     return found
+
+
+def deploy_key(settings: Settings, suite: Suite) -> str:
+    """The suite's key for `mirror`: a file's absolute path, or `env:NAME`; empty: none."""
+    if not suite.deploy_key or suite.deploy_key.startswith("env:"):
+        return suite.deploy_key
+    return str((settings.root / Path(suite.deploy_key).expanduser()).resolve())
 
 
 def check_clean(repository: str, paths: Sequence[str]) -> None:
@@ -162,10 +215,10 @@ def check_clean(repository: str, paths: Sequence[str]) -> None:
 
     perfci measures commits, not files. A URL, a bundle and a bare repository have no files to differ.
     """
-    folder = Path(_absolute(repository))
+    folder = Path(absolute(repository))
     if not folder.is_dir() or ask("rev-parse", "--is-inside-work-tree", folder=folder).text != "true":
         return
-    wanted = [f":(top,literal){_inside(path)}" for path in paths]
+    wanted = [f":(top,literal){inside(path)}" for path in paths]
     answer = demand(
         "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", *wanted, folder=folder
     )
@@ -178,104 +231,10 @@ def check_clean(repository: str, paths: Sequence[str]) -> None:
         )
 
 
-def local(repository: str) -> bool:
-    return "://" not in repository and Path(repository).is_absolute()
-
-
-def _absolute(repository: str) -> str:
-    repository = repository.removeprefix("file://")
-    if not repository or repository.startswith("-"):
-        raise SourceError(f"{repository!r} is no repository", next_step="name a path or a URL")
-    if "://" in repository or (":" in repository and not Path(repository).exists()):
-        return repository
-    return str(Path(repository).expanduser().resolve())
-
-
-def _inside(path: str) -> str:
-    """A path of the settings as git has it; empty for the whole repository."""
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    return "/".join(parts)
-
-
 def _folder_name(repository: str) -> str:
     plain = without_credentials(repository)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", plain.rstrip("/").rpartition("/")[2].removesuffix(".git"))[:40]
     return f"{stem.lstrip('.-') or 'repository'}-{hashlib.sha256(plain.encode()).hexdigest()[:12]}.git"
-
-
-def _transport(repository: str) -> tuple[str, ...]:
-    if local(repository) and Path(repository).is_dir():
-        return ("--upload-pack", _UPLOAD_PACK, repository)
-    return (repository,)
-
-
-def _advertised(repository: str) -> dict[str, str]:
-    """Branches, tags and HEAD with their shas, as the repository itself tells them."""
-    shown = without_credentials(repository)
-    if local(repository):
-        _check_local(Path(repository))
-    answer = ask("ls-remote", "--quiet", *_transport(repository))
-    if answer.code != 0:
-        raise SourceError(
-            f"{shown} cannot be read as a git repository or bundle: {answer.problem}",
-            next_step="mend `repo` in perfci.toml",
-        )
-    heads = {ref: sha for sha, _, ref in (line.partition("\t") for line in answer.text.splitlines())}
-    if not heads:
-        raise SourceError(f"{shown} has no commit", next_step="commit something first")
-    return heads
-
-
-def _check_local(folder: Path) -> None:
-    if not folder.exists():
-        raise SourceError(f"repository {folder} does not exist", next_step="mend `repo` in perfci.toml")
-    if folder.is_file():
-        return  # a bundle, or git says why not
-    answer = ask("rev-parse", "--show-cdup", "--is-shallow-repository", folder=folder)
-    if answer.code != 0:
-        raise SourceError(
-            f"{folder} is no git repository", next_step="mend `repo` in perfci.toml, or run git init there"
-        )
-    up, _, shallow = answer.out.decode("utf-8", "replace").rstrip("\n").rpartition("\n")
-    if up:
-        raise SourceError(
-            f"{folder} is a folder inside the repository {(folder / up).resolve()}",
-            next_step="set `repo` to the repository and `paths` to the folder",
-        )
-    if shallow == "true":
-        raise SourceError(
-            f"{folder} is a shallow clone, in which commits have no position",
-            next_step="fetch its whole history with `git fetch --unshallow`",
-        )
-
-
-def _make(found: Mirror, *, sha_length: int, lock: int) -> None:
-    kind = "sha256" if sha_length == 64 else "sha1"
-    folder = found.folder
-    # A killed git leaves its lock files; nobody else writes here while `lock` is held.
-    for stale in (*folder.glob("*.lock"), *folder.glob("refs/**/*.lock")):
-        stale.unlink(missing_ok=True)
-    if not (folder / "HEAD").is_file():
-        demand("init", "--quiet", "--bare", "--template=", f"--object-format={kind}", str(folder), lock=lock)
-
-
-def _fetch(found: Mirror, *, head: str | None, lock: int) -> None:
-    specs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
-    if local(found.repository):
-        specs.append("+refs/remotes/*:refs/remotes/*")
-    if head:
-        specs.append("+HEAD:refs/perfci/head")
-    demand(
-        *("fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-        *(*_transport(found.repository), *specs),
-        folder=found.folder,
-        lock=lock,
-        next_step=f"look at {found.name}, then try again",
-    )
-    if (found.folder / "shallow").exists():
-        raise SourceError(f"{found.name} is a shallow clone", next_step="name a repository with its whole history")
-    if head:
-        demand("update-ref", "--no-deref", "HEAD", head, folder=found.folder, lock=lock)
 
 
 def _commit(line: str) -> Commit:
