@@ -6,6 +6,7 @@ few, and none grows with the nights.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -65,22 +66,25 @@ def _families(engine: Engine, settings: Settings | None, now: datetime) -> Itera
 
 
 def _folders(settings: Settings, now: datetime) -> Iterator[Metric]:
-    """incoming: results on their way into the database. outgoing: on their way to it from here."""
-    folders = {"incoming": settings.incoming, "outgoing": settings.outgoing, "refused": settings.state / "refused"}
-    times = {(name,): _times(folder) for name, folder in folders.items()}
+    """incoming: results on their way into the database. outgoing: on a node, those that are not handed over yet."""
+    times = {
+        ("incoming",): _times(settings.incoming, "*"),
+        ("outgoing",): _times(settings.outgoing, "*/*"),
+        ("refused",): (*_times(settings.state, "refused/*"), *_times(settings.outgoing, "*/refused/*")),
+    }
     ages = {key: max(0.0, now.timestamp() - min(found)) if found else 0.0 for key, found in times.items()}
     counts = {key: len(found) for key, found in times.items()}
     yield _gauge("perfci_queue_files", "Result files that lie in a folder.", counts, labels=("queue",))
     yield _gauge("perfci_queue_oldest_seconds", "Age of the oldest of them.", ages, labels=("queue",))
 
 
-def _times(folder: Path) -> list[float]:
+def _times(folder: Path, pattern: str) -> tuple[float, ...]:
     found = []
-    for path in folder.glob(f"*{artifact.SUFFIX}"):
-        if not path.name.startswith("."):
-            with suppress(FileNotFoundError):  # it was taken in since
-                found.append(path.stat().st_mtime)
-    return found
+    # Not Path.glob, which stumbles over a folder that goes away meanwhile.
+    for name in glob.iglob(f"{pattern}{artifact.SUFFIX}", root_dir=folder):  # noqa: PTH207
+        with suppress(OSError):  # it was taken in since
+            found.append((folder / name).stat().st_mtime)
+    return tuple(found)
 
 
 def _totals(found: Gauges) -> Iterator[Metric]:

@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
 
-from perfci import metrics
+from perfci import artifact, metrics
 from perfci.config import Settings
+from perfci.handover import parcels
 from perfci.model import AbsenceReason, AlertState, ChangeKind, NoticeState, Origin, RunStatus, Status
 from perfci.store import notices, reads, writes
 from perfci.store.engine import connect
@@ -124,16 +125,26 @@ def test_alerts_are_counted_by_kind_and_by_what_people_said(engine: sa.Engine) -
 
 def test_queues_tell_how_many_wait_and_for_how_long(engine: sa.Engine, settings: Settings) -> None:
     for name, age in (("a", 60), ("b", 600), (".writing-c", 9000)):
-        path = settings.incoming / f"{name}{metrics.artifact.SUFFIX}"
+        path = settings.incoming / f"{name}{artifact.SUFFIX}"
         path.write_bytes(b"{}")
         os.utime(path, (NOW.timestamp() - age,) * 2)
-    refused = settings.state / "refused" / f"x{metrics.artifact.SUFFIX}"
+    refused = settings.state / "refused" / f"x{artifact.SUFFIX}"
     refused.write_bytes(b"{}")
     refused.with_name(f"{refused.name}.reason.txt").write_text("no")
     found = sampled(engine, settings)
     assert (found["perfci_queue_files incoming"], found["perfci_queue_oldest_seconds incoming"]) == (2, 600)
     assert (found["perfci_queue_files outgoing"], found["perfci_queue_oldest_seconds outgoing"]) == (0, 0)
     assert found["perfci_queue_files refused"] == 1
+
+
+def test_a_node_tells_what_it_has_not_handed_over(engine: sa.Engine, settings: Settings) -> None:
+    job = {"suite": "kernels", "sha": a_sha(1), "hardware": "h200", "session": "nightly-1", "first_index": 0}
+    with parcels.parcel(settings.outgoing, job) as parcel:
+        for name in ("a", "b"):
+            (parcel.folder / f"{name}{artifact.SUFFIX}").write_bytes(b"{}")
+        parcel.refuse(parcel.folder / f"b{artifact.SUFFIX}", "the token is of yesterday")
+    found = sampled(engine, settings)
+    assert (found["perfci_queue_files outgoing"], found["perfci_queue_files refused"]) == (1, 1)
 
 
 def test_what_a_channel_was_told_is_counted(engine: sa.Engine) -> None:
