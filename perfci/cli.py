@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from perfci import __version__, config
-from perfci.commands import nodes, notify, runner
+from perfci.commands import nodes, notify, runner, serve
 from perfci.config import Settings
 from perfci.errors import PerfciError, SettingsError
 
@@ -325,7 +325,7 @@ def check() -> None:
 
 
 app.add_typer(db, name="db")
-for commands in (nodes, notify, runner):
+for commands in (nodes, notify, runner, serve):
     commands.register(app)
 
 
