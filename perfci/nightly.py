@@ -1,4 +1,4 @@
-"""The nightly run as steps on JSON-able values: plan, (build, measure: see `measure`), ingest, detect.
+"""The nightly run as steps on JSON-able values: plan, (build, measure: see `measure`), ingest, detect, notify.
 
 Each step may be repeated, by Airflow or by hand, and killed at any point:
 
@@ -9,28 +9,37 @@ Each step may be repeated, by Airflow or by hand, and killed at any point:
 
 from __future__ import annotations
 
+import hashlib
+import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
-from perfci import changes, config, measure
+from perfci import budget, changes, config, grants, matrix, measure, workers
 from perfci.bench import probe, source
+from perfci.budget import Allowance, Claim
 from perfci.changes import Change
 from perfci.config import Policy, Settings, Suite
-from perfci.errors import PerfciError, SettingsError, SourceError
+from perfci.errors import PerfciError, SourceError
 from perfci.ingest import store_files
-from perfci.model import Origin
+from perfci.matrix import Cell, Due, Reason
+from perfci.model import AbsenceReason, Commit, Origin
+from perfci.notify import send
 from perfci.store import engine as database
-from perfci.store import reads, schema, writes
-from perfci.store.rows import AlertRow, NewAlert, SeriesRow
+from perfci.store import nights, reads, schema, writes
+from perfci.store.rows import Absence, AlertRow, NewAlert, SeriesRow
+from perfci.workers import Workers
 
 # The newer end of a branch is told to the database; older commits keep the positions that they were told with.
 BRANCH_COMMITS = 2000
+# Device time that was taken so long before a plan belongs to the same night.
+NIGHT = timedelta(hours=12)
 
 
 def opened(settings: Settings, *, read_only: bool = False) -> Engine:
@@ -46,6 +55,40 @@ def opened(settings: Settings, *, read_only: bool = False) -> Engine:
     return connection
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Night:
+    """What is asked for, and what all parts of a plan share."""
+
+    engine: Engine
+    settings: Settings
+    session: str
+    at: datetime
+    workers: Workers
+    revs: Sequence[str]
+    last: int
+    scheduled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A job that is due, before the budget is asked."""
+
+    cell: Cell
+    mirror: source.Mirror
+    commit: Commit
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """One suite's part of a plan."""
+
+    cells: tuple[Cell, ...]
+    wanted: tuple[_Wanted, ...]
+    absences: tuple[Absence, ...]
+    notes: tuple[str, ...]
+
+
 def plan(
     config_path: str,
     *,
@@ -53,77 +96,175 @@ def plan(
     last: int = 1,
     session: str | None = None,
     suites: Sequence[str] = (),
+    hardware: Sequence[str] = (),
+    scheduled: bool = False,
+    now: datetime | None = None,
 ) -> dict[str, Any]:
     """What this night measures: each suite's newest commit on its tracked branch, or `revs`, or the newest `last` less
-    what is measured already. The newest one is always measured: its evidence grows.
+    what is measured already; on each hardware, or on those named. `matrix.due` tells what a schedule leaves out.
 
-    Returns {"session", "jobs", "notes", "problems"}; a job is described in `measure`. A suite that cannot be planned
-    is a problem beside the others' jobs. Raises PerfciError when no suite can be planned.
+    Returns {"session", "jobs", "absences", "notes", "problems"}; a job is described in `measure`. An absence is what is
+    not measured, for want of a node, of device time or of news: {"suite", "hardware", "reason", "text"}. A suite that
+    cannot be planned is a problem beside the others' jobs. Made again for the same session, a plan is the same,
+    whatever of it was measured meanwhile. Raises PerfciError when no suite can be planned.
     """
     settings = config.load(Path(config_path))
-    chosen = [settings.suite(name) for name in suites] or list(settings.suites.values())
-    if not chosen:
-        raise SettingsError(f"{config_path} names no suite", next_step="add a [suite.NAME] with repo and run")
-    engine = opened(settings)
-    made: dict[str, Any] = {
-        "session": session or measure.new_session("nightly", datetime.now(UTC), secrets.token_hex(2)),
-        "jobs": [],
-        "notes": [],
-        "problems": [],
-    }
+    at = now or datetime.now(UTC)
+    found = matrix.matrix(
+        settings, suites=suites, hardware=hardware, here=lambda: probe.hardware(settings.hardware).name
+    )
+    night = _Night(
+        engine=opened(settings),
+        settings=settings,
+        session=session or measure.new_session("nightly", at, secrets.token_hex(2)),
+        at=at,
+        workers=workers.here(settings, now=at),
+        revs=revs,
+        last=last,
+        scheduled=scheduled,
+    )
+    drafts: list[_Draft] = []
     failures: list[PerfciError] = []
-    for suite in chosen:
+    for _, cells in groupby(found.cells, key=lambda cell: cell.suite.name):
         try:
-            _plan_suite(engine, settings, suite, made, revs=revs, last=last)
+            drafts.append(_draft(night, tuple(cells)))
         except PerfciError as error:
             failures.append(error)
-    if failures and not made["jobs"]:
-        raise failures[0]
-    made["problems"] = [str(error) for error in failures if not (revs and isinstance(error, SourceError))]
-    return made
+    kept, cut = _within_budget(night, [wanted for draft in drafts for wanted in draft.wanted])
+    absences = [*(absence for draft in drafts for absence in draft.absences), *cut]
+    jobs, unready = _jobs(night, kept)
+    if (failures or unready) and not jobs and not absences:
+        raise (*failures, *unready)[0]
+    planned = [cell.place for draft in drafts for cell in draft.cells]
+    writes.record_absences(night.engine, night.session, absences, planned=planned, at=at)
+    notes = (*found.notes, night.workers.note, *(note for draft in drafts for note in draft.notes))
+    return {
+        "session": night.session,
+        "jobs": jobs,
+        "absences": [asdict(absence) | {"reason": absence.reason.value} for absence in absences],
+        "notes": [note for note in notes if note],
+        # A revision that one suite's repository has need not be in another's.
+        "problems": [str(error) for error in failures if not (revs and isinstance(error, SourceError))]
+        + list(dict.fromkeys(map(str, unready))),
+    }
 
 
-def _plan_suite(
-    engine: Engine, settings: Settings, suite: Suite, made: dict[str, Any], *, revs: Sequence[str], last: int
-) -> None:
+def session_of(dag_run: str, at: datetime) -> str:
+    """The name of a scheduled night: the same one each time that the step of its plan is tried again."""
+    return measure.new_session("nightly", at, hashlib.sha256(dag_run.encode()).hexdigest()[:4])
+
+
+def _draft(night: _Night, cells: tuple[Cell, ...]) -> _Draft:
+    """cells: of one suite."""
+    suite, settings = cells[0].suite, night.settings
     repository = settings.repository(suite)
-    if not revs:
+    if not night.revs:
         source.check_clean(repository, suite.files)
-    mirror = source.mirror(repository, settings.cache)
-    branch = mirror.branch(suite.branch, last=max(last, BRANCH_COMMITS))
-    writes.sync_branch(engine, suite.name, branch)
-    wanted = measure.commits(mirror, suite, revs=revs, last=last)
-    for target in targets(settings):
-        known = frozenset() if revs else reads.measured(engine, suite.name, target["hardware"]) - {branch[-1].sha}
-        left = [commit for commit in wanted if commit.sha not in known]
-        if len(left) < len(wanted):
-            made["notes"].append(
-                f"{suite.name}: {len(wanted) - len(left)} of the {len(wanted)} newest commits are measured on "
-                f"{target['hardware']} already"
-            )
-        for commit in left:
-            expect = reads.expected(engine, suite.name, target["hardware"], before=commit.position)
-            first_index = sum(int(job["runs"]) for job in made["jobs"])
-            made["jobs"].append(
-                measure.new_job(
-                    *(suite, mirror, commit),
-                    session=made["session"],
-                    target=target,
-                    first_index=first_index,
-                    expect=expect,
-                )
-            )
+    key = source.deploy_key(settings, suite)
+    mirror = source.mirror(repository, settings.cache, key=key, stale_ok=night.scheduled)
+    branch = mirror.branch(suite.branch, last=max(night.last, BRANCH_COMMITS))
+    writes.sync_branch(night.engine, suite.name, branch)
+    commits = measure.commits(mirror, suite, revs=night.revs, last=night.last)
+    wanted: list[_Wanted] = []
+    absences: list[Absence] = []
+    notes = [f"{suite.name}: {mirror.stale}"] if mirror.stale else []
+    for cell in cells:
+        due = _due(night, cell, mirror=mirror, branch=branch, commits=commits)
+        notes += [f"{suite.name} on {cell.target.hardware}: {note}" for note in due.notes]
+        if away := night.workers.absent(cell.target.queue):
+            waiting = matrix.names(due.commits) or "nothing new"
+            absences.append(Absence(*cell.place, AbsenceReason.NO_NODE, f"{away}; {waiting} waits for it"))
+            continue
+        if due.idle:
+            text = "; ".join(filter(None, (due.idle, mirror.stale)))
+            absences.append(Absence(*cell.place, AbsenceReason.UNAFFECTED, text))
+        wanted += [_Wanted(cell, mirror, commit, due.reason) for commit in due.commits]
+    return _Draft(cells, tuple(wanted), tuple(absences), tuple(notes))
 
 
-def targets(settings: Settings) -> tuple[dict[str, str], ...]:
-    """The hardware of a night. Without an executor of its own everything runs on this machine's device; with one, on
-    each class of hardware that has a queue."""
-    executor = settings.service.executor
-    if executor and (queued := [rule for rule in settings.hardware.values() if rule.queue]):
-        return tuple({"hardware": rule.name, "queue": rule.queue, "executor": executor} for rule in queued)
-    name = probe.hardware(settings.hardware).name
-    rule = settings.hardware.get(name)
-    return ({"hardware": name, "queue": rule.queue if rule else "", "executor": executor},)
+def _due(
+    night: _Night, cell: Cell, *, mirror: source.Mirror, branch: Sequence[Commit], commits: Sequence[Commit]
+) -> Due:
+    if night.revs:
+        return Due(tuple(commits), Reason.BY_HAND)
+    # What this session found itself was not known when it was planned first.
+    return matrix.due(
+        branch,
+        commits,
+        measured=reads.measured(night.engine, *cell.place, but=night.session),
+        same_files=lambda one, other: _same_files(mirror, cell.suite, one, other),
+        scheduled=night.scheduled,
+        quiet=nights.quiet_nights(night.engine, *cell.place, but=night.session),
+        audit_nights=night.settings.policy.audit_nights,
+    )
+
+
+def _same_files(mirror: source.Mirror, suite: Suite, one: Commit, other: Commit) -> bool:
+    before, after = (mirror.tree(commit.sha, suite.files) for commit in (one, other))
+    return before is not None and before == after
+
+
+def _within_budget(night: _Night, wanted: Sequence[_Wanted]) -> tuple[list[_Wanted], list[Absence]]:
+    """What fits into the device time that each hardware has a night, and what is cut."""
+    limits = {
+        name: rule.night_minutes * 60
+        for name, rule in night.settings.hardware.items()
+        if rule.night_minutes is not None
+    }
+    asked = {each.cell.target.hardware for each in wanted} & limits.keys()
+    since = night.at - NIGHT
+    allowances = {
+        name: Allowance(limits[name], nights.spent(night.engine, name, since=since, but=night.session))
+        for name in asked
+    }
+    if not allowances:
+        return list(wanted), []
+    found = budget.split([_claim(night, key, each) for key, each in enumerate(wanted)], allowances)
+    cut: list[Absence] = []
+    for place, claims in groupby(sorted(found.cut, key=lambda c: c.key), key=lambda c: wanted[c.key].cell.place):
+        told = budget.told(
+            claims,
+            allowances[place[1]],
+            left=found.left[place[1]],
+            name=lambda key: matrix.names([wanted[key].commit]),
+        )
+        cut.append(Absence(*place, AbsenceReason.BUDGET, told))
+    return [wanted[key] for key in found.kept], cut
+
+
+def _claim(night: _Night, key: int, each: _Wanted) -> Claim:
+    engine, place = night.engine, each.cell.place
+    process = nights.process_seconds(engine, *place, but=night.session)
+    last = nights.last_started(engine, *place, but=night.session)
+    return Claim(
+        key=key,
+        hardware=each.cell.target.hardware,
+        seconds=None if process is None else process * each.cell.suite.runs,
+        # Nothing new is the first that a night can do without.
+        priority=measure.PRIORITIES[each.reason] - (each.reason is Reason.AUDIT),
+        waited=math.inf if last is None else (night.at - last).total_seconds(),
+    )
+
+
+def _jobs(night: _Night, wanted: Sequence[_Wanted]) -> tuple[list[dict[str, Any]], list[SourceError]]:
+    """Jobs, and why others have none: their sources cannot be made ready for a node."""
+    jobs: list[dict[str, Any]] = []
+    unready: list[SourceError] = []
+    for each in wanted:
+        cell, commit = each.cell, each.commit
+        job = measure.new_job(
+            *(cell.suite, each.mirror, commit),
+            session=night.session,
+            target=asdict(cell.target),
+            first_index=sum(int(job["runs"]) for job in jobs),
+            expect=reads.expected(night.engine, *cell.place, before=commit.position, but=night.session),
+            reason=each.reason,
+        )
+        try:
+            jobs.append(grants.granted(job, night.settings, now=night.at))
+        except SourceError as error:
+            unready.append(error)
+    return jobs, unready
 
 
 def ingest(config_path: str, paths: Sequence[str] | None = None, *, recorded: bool = False) -> dict[str, Any]:
@@ -143,6 +284,16 @@ def detect(config_path: str, session: str, *, synthetic: bool = False) -> dict[s
     engine = opened(settings)
     try:
         return detect_in(engine, session, policy=settings.policy, synthetic=synthetic)
+    finally:
+        engine.dispose()
+
+
+def notify(config_path: str, session: str, problems: Sequence[str] = ()) -> dict[str, Any]:
+    """Tell the channels of the settings what is new, see `perfci.notify.send`. problems: of the night's plan."""
+    settings = config.load(Path(config_path))
+    engine = opened(settings)
+    try:
+        return send(engine, settings, session, now=datetime.now(UTC), problems=problems)
     finally:
         engine.dispose()
 

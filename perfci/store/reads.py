@@ -213,17 +213,18 @@ def measured(engine: sa.Engine, suite: str, hardware: str, *, but: str = "") -> 
     commit of which nothing else is known is not in the answer, and so is measured again.
     """
     wanted = _runs_at(sa.select(t.commit.c.sha), suite, hardware).where(t.run.c.status != RunStatus.ERROR).distinct()
-    if but:
-        wanted = wanted.join(t.session, t.session.c.id == t.run.c.session_id).where(t.session.c.name != but)
+    wanted = _without(wanted, but)
     with reading(engine) as connection:
         return frozenset(connection.scalars(wanted))
 
 
-def expected(engine: sa.Engine, suite: str, hardware: str, *, before: int | None) -> tuple[tuple[str, str], ...]:
+def expected(
+    engine: sa.Engine, suite: str, hardware: str, *, before: int | None, but: str = ""
+) -> tuple[tuple[str, str], ...]:
     """(workload, implementation) of all that the newest measured commit before a position had, sorted.
 
     What the next commit lacks of it is `missing` there, by name. before: None for the newest commit of all. A benchmark
-    that was `missing` itself is not asked for again: the commit that lost it says so.
+    that was `missing` itself is not asked for again: the commit that lost it says so. but: as for `measured`.
     """
     had = (t.measurement.c.run_id == t.run.c.id, t.measurement.c.status != Status.MISSING)
     newest = (
@@ -232,11 +233,13 @@ def expected(engine: sa.Engine, suite: str, hardware: str, *, before: int | None
         .order_by(*_NEWEST_FIRST)
         .limit(1)
     )
+    newest = _without(newest, but)
     if before is not None:
         newest = newest.where(t.commit.c.position < before)
     names = (t.series.c.workload, t.series.c.implementation)
     with reading(engine) as connection:
         runs_there = _runs_at(sa.select(t.run.c.id), suite, hardware).where(t.commit.c.id == newest.scalar_subquery())
+        runs_there = _without(runs_there, but)
         wanted = (
             sa.select(*names)
             .join_from(t.measurement, t.series, t.series.c.id == t.measurement.c.series_id)
@@ -348,3 +351,10 @@ def _runs_at(wanted: sa.Select[Any], suite: str, hardware: str) -> sa.Select[Any
         .join(t.hardware, t.hardware.c.id == t.run.c.hardware_id)
         .where(t.suite.c.name == suite, t.hardware.c.name == hardware)
     )
+
+
+def _without(wanted: sa.Select[Any], session: str) -> sa.Select[Any]:
+    """Runs without those of a session; all of them for an empty name."""
+    if not session:
+        return wanted
+    return wanted.where(t.run.c.session_id.not_in(sa.select(t.session.c.id).where(t.session.c.name == session)))

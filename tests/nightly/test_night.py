@@ -64,7 +64,7 @@ def test_last_measures_the_newest_commits_in_the_order_of_the_branch_and_skips_w
     assert [job["position"] for job in planned["jobs"]] == [2, 3, 4]
     assert [job["first_index"] for job in planned["jobs"]] == [0, 1, 2]
     assert planned["notes"] == [
-        f"toy: 1 of the 4 newest commits are measured on {planned['jobs'][0]['hardware']} already"
+        f"toy on {planned['jobs'][0]['hardware']}: 1 of the 4 newest commits are measured already"
     ]
 
 
