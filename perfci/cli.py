@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import signal
 import sys
@@ -17,8 +18,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from perfci import __version__, config
-from perfci.commands import nodes, notify, runner, serve
+from perfci import __version__, config, logs
+from perfci.commands import metrics, nodes, notify, runner, serve
 from perfci.config import Settings
 from perfci.errors import PerfciError, SettingsError
 
@@ -60,6 +61,7 @@ def _options(
     ctx: typer.Context,
     config_path: Annotated[str, typer.Option("--config", metavar="PATH", help="perfci.toml to use.")] = "",
 ) -> None:
+    logs.configure(level=logging.ERROR)  # PERFCI_LOG=json tells more
     if config_path:
         # Processes that this one starts read the same file.
         os.environ["PERFCI_CONFIG"] = str(Path(config_path).resolve())
@@ -325,7 +327,7 @@ def check() -> None:
 
 
 app.add_typer(db, name="db")
-for commands in (nodes, notify, runner, serve):
+for commands in (metrics, nodes, notify, runner, serve):
     commands.register(app)
 
 

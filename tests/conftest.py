@@ -20,7 +20,7 @@ BROWSER_MISSING = "no Chromium on the PATH; on Debian: sudo apt-get install chro
 
 for _name in (
     *("PERFCI_CONFIG", "PERFCI_DATABASE_URL", "PERFCI_NODE", "PERFCI_IMAGE", "PYTEST_ADDOPTS"),
-    *("PERFCI_REPORT", "PERFCI_SEED", "PERFCI_INDEX"),
+    *("PERFCI_AIRFLOW_DATABASE_URL", "PERFCI_LOG", "PERFCI_REPORT", "PERFCI_SEED", "PERFCI_INDEX"),
 ):
     os.environ.pop(_name, None)  # before anything is imported, so that child processes do not see them either
 
