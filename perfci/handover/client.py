@@ -21,6 +21,8 @@ Echo = Callable[[str], None]
 _TIMEOUT = httpx.Timeout(15.0, read=120.0, write=60.0)
 # It answered, and asks for another try: busy, too slow, too many, or a proxy before it has no server behind it.
 _AGAIN = frozenset((408, 409, 425, 429))
+# Said of this very result or job.
+_JUDGED = frozenset((401, 403, 413, 415, 422))
 
 
 class Refused(ServiceError):
@@ -121,12 +123,13 @@ def check(answer: httpx.Response, url: str) -> None:
     if answer.is_success:
         return
     told = _told(answer)
-    error, next_step = told or (f"{status} {answer.reason_phrase}", "is this the URL of `perfci serve`?")
+    error, next_step = told or (answer.reason_phrase, "is this the URL of `perfci serve`?")
     if status >= 500 or status in _AGAIN:
         raise Again(f"{status} {error}")
     if answer.is_redirect:
-        error, next_step = f"it points elsewhere ({status})", "mend service.server in the control plane's perfci.toml"
-    raise Refused(f"{url} refuses: {error}", next_step=next_step, status=status, told=told is not None)
+        error, next_step = "it points elsewhere", "mend service.server in the control plane's perfci.toml"
+    judged = told is not None and status in _JUDGED
+    raise Refused(f"{url} refuses: {error} ({status})", next_step=next_step, status=status, told=judged)
 
 
 def received(job: Mapping[str, Any], *, echo: Echo, patience: Patience | None = None) -> Mapping[int, str] | None:

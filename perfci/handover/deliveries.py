@@ -14,8 +14,9 @@ from perfci.handover import parcels
 from perfci.handover.client import Again, Echo, Patience, Refused, Server, Unreachable, field, server
 from perfci.handover.parcels import Parcel
 
-# A proxy on the way may hold a request back until it has the whole of it: pieces make progress all the same.
-CHUNK = 4 * 1024 * 1024
+# A proxy on the way may hold a request back until it has the whole of it: pieces make progress all the same. nginx
+# takes no larger body unless it is told to.
+CHUNK = 1024 * 1024
 _ONCE = Patience(0.0)
 # What arrived was another file: the connection or the server's disk did that, and it may do better.
 _DAMAGED = 422

@@ -29,7 +29,7 @@ from perfci.grants import Grant
 from perfci.model import Origin, Run
 from perfci.serve.refusals import Refusal
 
-# So many unfinished files a process of the job: each node that took the job over may have left one.
+# Unfinished files of a job: each node that had it may have left one.
 _PARTS = 4
 # A node's clock may be off; a result of next week would be the newest one for a week.
 _AHEAD = timedelta(days=1)
@@ -116,7 +116,7 @@ def opened(settings: Settings, grant: Grant, sha256: str) -> Part:
     folder = _folder(settings, grant)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = _part(folder, sha256)
-    _make_room(folder, path, keep=_PARTS * grant.runs)
+    _make_room(folder, path, keep=_PARTS)
     while True:
         # Who may read it later is the umask's to say; its folder here is closed.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)

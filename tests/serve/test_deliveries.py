@@ -226,3 +226,17 @@ def test_a_name_that_is_no_sha256_reaches_no_file(running: Served, name: str) ->
         connection.sendall(request_head(job, data).replace(sha256_of(data).encode(), name.encode()) + data)
         assert status_of(connection) in (404, 405)
     assert sorted(running.folder.parent.rglob("*")) == before
+
+
+def test_a_job_leaves_few_unfinished_files_behind(running: Served) -> None:
+    job = running.job()
+    before = set(running.parts())
+    last = b""
+    with running.client(job["token"]) as client:
+        for index in range(8):
+            last = a_result(job, 0, measurements=(a_measurement(f"try-{index}"),))
+            told = {"upload_offset": "0", "upload_length": str(len(last))}
+            assert put(client, last[:100], sha256=sha256_of(last), **told).status_code == 202
+        assert len(set(running.parts()) - before) == 4
+        rest = put(client, last[100:], sha256=sha256_of(last), upload_offset="100")
+        assert rest.status_code == 201
