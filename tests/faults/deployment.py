@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from perfci import config
+from perfci import config, grants
 from perfci.config import Settings
 from perfci.embedded.ports import free
 from perfci.store import reads
@@ -108,8 +108,6 @@ class Deployment:
         return process
 
     def token(self, job: dict[str, object]) -> str:
-        from perfci import grants
-
         return grants.mint(grants.signing_key(self.settings), job, now=datetime.now(UTC))
 
     def runs(self) -> tuple[RunRow, ...]:
