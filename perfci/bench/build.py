@@ -18,14 +18,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.bench import environment, overlay, ownership, process
+from perfci.bench import environment, overlay, ownership, process, sharing
 from perfci.bench.checkout import worktree
 from perfci.bench.environment import Echo, Failure, Interpreter, every
 from perfci.bench.source import Mirror
@@ -65,7 +64,7 @@ def prepared(inputs: Inputs, settings: Settings, *, echo: Echo) -> Iterator[Read
     Raises SourceError when the commit's files cannot be had, OSError when they cannot be written.
     """
     suite, mirror, sha = inputs.suite, inputs.mirror, inputs.sha
-    ownership.prune(settings.worktrees)
+    ownership.prune(settings.worktrees, reopen=environment.reopener(settings.service.subject))
     tree = mirror.tree(sha, suite.paths)
     if tree is None:
         missing = next(path for path in suite.paths if mirror.tree(sha, (path,)) is None)
@@ -80,18 +79,30 @@ def prepared(inputs: Inputs, settings: Settings, *, echo: Echo) -> Iterator[Read
     try:
         (folder / "pytest.ini").touch()
         with worktree(mirror, sha, suite.files, folder / "source") as source:
+            for place in (source, folder / "home"):
+                sharing.share(place, interpreter.subject)
             ready = Ready(folder, source, interpreter)
-            yield _built(inputs, ready, settings, recipe=recipe, echo=echo) if recipe else ready
+            try:
+                yield _built(inputs, ready, settings, recipe=recipe, echo=echo) if recipe else ready
+            finally:
+                sharing.reopen(folder, interpreter.subject)
     finally:
         ownership.release(folder)
 
 
 def _interpreter(inputs: Inputs, settings: Settings, echo: Echo) -> Interpreter | Failure:
     suite = inputs.suite
-    found: Interpreter | Failure = environment.own()
+    base = environment.own(settings.service.runner, settings.service.subject)
+    found: Interpreter | Failure = base
     if suite.environment:
         found = environment.prepare(
-            inputs.mirror, inputs.sha, suite.environment, cache=settings.cache, timeout_s=suite.timeout_s, echo=echo
+            inputs.mirror,
+            inputs.sha,
+            suite.environment,
+            base=base,
+            cache=settings.cache,
+            timeout_s=suite.timeout_s,
+            echo=echo,
         )
     if isinstance(found, Failure) or suite.build or inputs.launch != "{cmd}":
         return found  # a build may yet install it; behind `launch` there may be another file system
@@ -113,12 +124,15 @@ def _built(inputs: Inputs, ready: Ready, settings: Settings, *, recipe: str, ech
     with ownership.exclusive(kept.parent / ".lock", patience_s=inputs.suite.timeout_s + 60):
         if kept.is_dir():
             kept.touch()
-            _copy_over(kept, ready.folder)
+            sharing.copy_over(kept, ready.folder)
+            for place in (ready.source, ready.folder / "overlay"):
+                sharing.share(place, ready.interpreter.subject)
             return Ready(ready.folder, ready.source, _on_top(ready), cached=True)
         failure = _remembered(kept, inputs.session) or _make(inputs, ready, echo)
         if failure:
             _remember(kept, inputs.session, failure)
             return failure
+        sharing.reopen(ready.folder, ready.interpreter.subject)
         _keep(ready.folder, kept)
     built = Ready(ready.folder, ready.source, _on_top(ready))
     lacking = _checked(built.interpreter, inputs.suite) if inputs.launch == "{cmd}" else None
@@ -126,7 +140,8 @@ def _built(inputs: Inputs, ready: Ready, settings: Settings, *, recipe: str, ech
 
 
 def _on_top(ready: Ready) -> Interpreter:
-    return Interpreter(ready.folder / "overlay" / "bin" / "python", ready.interpreter.key)
+    below = ready.interpreter
+    return Interpreter(ready.folder / "overlay" / "bin" / "python", below.key, below.subject)
 
 
 def _make(inputs: Inputs, ready: Ready, echo: Echo) -> Failure | None:
@@ -138,8 +153,9 @@ def _make(inputs: Inputs, ready: Ready, echo: Echo) -> Failure | None:
     ended = process.run(
         process.wrapped(suite.build, inputs.launch),
         folder=ready.source,
-        environment=command_environment(laid, network=True),
+        environment=command_environment(laid, home=ready.folder / "home", network=True),
         timeout_s=suite.timeout_s,
+        subject=laid.subject,
         log=ready.folder / "build.log",
         progress=every(15, lambda elapsed, line: echo(f"{name}: {elapsed:.0f} s, {line}")),
     )
@@ -151,9 +167,9 @@ def _make(inputs: Inputs, ready: Ready, echo: Echo) -> Failure | None:
     return Failure(f"build = {suite.build!r} {ended.how()}", ended.tail)
 
 
-def command_environment(interpreter: Interpreter, *, network: bool = False) -> dict[str, str]:
-    """What every command of a suite sees: the environment's programs first, and nothing secret."""
-    kept = process.scrubbed(os.environ, network=network)
+def command_environment(interpreter: Interpreter, *, home: Path, network: bool = False) -> dict[str, str]:
+    """What every command of a suite sees: the environment's programs first, nothing secret. home: the subject's."""
+    kept = environment.as_subject(process.scrubbed(os.environ, network=network), interpreter.subject, home=home)
     prefix = interpreter.programs.parent
     return (
         kept
@@ -173,7 +189,7 @@ def _keep(folder: Path, kept: Path) -> None:
         ownership.remove_tree(new)  # a killed run began it; the lock is held
     try:
         for part in ("source", "overlay"):
-            _copy_over(folder / part, new / part)
+            sharing.copy_over(folder / part, new / part)
         new.rename(kept)
     finally:
         if new.exists():
@@ -181,20 +197,6 @@ def _keep(folder: Path, kept: Path) -> None:
     others = sorted((p for p in kept.parent.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
     for old in others[KEPT_BUILDS:]:
         ownership.remove_tree(old)
-
-
-def _copy_over(source: Path, target: Path) -> None:
-    """Copy files and links with their times, replacing what is there; git's own and sockets stay behind."""
-    for name, folders, files in os.walk(source):
-        folder, to = Path(name), target / Path(name).relative_to(source)
-        to.mkdir(parents=True, exist_ok=True)
-        for entry in (*files, *(f for f in folders if (folder / f).is_symlink())):
-            path = folder / entry
-            if entry == ".git" or not (path.is_symlink() or path.is_file()):
-                continue
-            if (to / entry).is_symlink() or (to / entry).is_file():
-                (to / entry).unlink()
-            shutil.copy2(path, to / entry, follow_symlinks=False)
 
 
 def _remembered(kept: Path, session: str) -> Failure | None:

@@ -21,10 +21,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from perfci.bench import process
+from perfci.bench import process, sharing
+from perfci.bench import subject as subjects
 from perfci.bench.ownership import exclusive, remove_tree
 from perfci.bench.source import Mirror
+from perfci.bench.subject import Subject
+from perfci.errors import SettingsError
 
+# One line: the Python, then a digest of what is installed there. The values are those of `_this_python`.
+_ASK_INSTALLED = """
+import hashlib, importlib.metadata, platform, sys
+own = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()} {sys.base_prefix}"
+found = sorted({f"{d.name}=={d.version}" for d in importlib.metadata.distributions()})
+print(f"{own}|{sys.prefix}|{hashlib.sha256(repr(found).encode()).hexdigest()}")
+"""
 Echo = Callable[[str], None]
 _MARKER = "perfci-complete"
 # One with torch takes gigabytes. Those of the last week may be in use.
@@ -43,10 +53,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """python: the program. key: equal for equal contents; part of what a build is cached by."""
+    """python: the program. key: equal for equal contents; part of what a build is cached by. subject: as whom it runs;
+    None: as this user. What it holds is the commit's, so nobody else may run it."""
 
     python: Path
     key: str
+    subject: Subject | None = None
 
     @property
     def programs(self) -> Path:
@@ -58,31 +70,42 @@ class _LockProblem(Exception):
 
 
 @functools.cache
-def own() -> Interpreter:
-    """The Python that perfci itself runs in, with what is installed there."""
-    installed = sorted({f"{d.name}=={d.version}" for d in importlib.metadata.distributions()})
-    return Interpreter(Path(sys.executable), f"own-{_digest(_this_python(), sys.prefix, *installed)}")
+def own(runner: str = "", subject: str = "") -> Interpreter:
+    """The Python of the environment that measures, with what is installed there; by default perfci's own.
+
+    runner, subject: as the settings have them. Raises SettingsError for a runner that does not run, or no such user.
+    """
+    user = subjects.of(subject)
+    if not runner:
+        installed = sorted({f"{d.name}=={d.version}" for d in importlib.metadata.distributions()})
+        return Interpreter(Path(sys.executable), f"own-{_digest(_this_python(), sys.prefix, *installed)}", user)
+    python = Path(os.path.abspath(runner))  # noqa: PTH100  a link is what makes it that environment's
+    return Interpreter(python, f"own-{_digest(_described(python, user))}", user)
 
 
 def prepare(
-    mirror: Mirror, sha: str, lock_file: str, *, cache: Path, timeout_s: float, echo: Echo
+    mirror: Mirror, sha: str, lock_file: str, *, base: Interpreter, cache: Path, timeout_s: float, echo: Echo
 ) -> Interpreter | Failure:
-    """The environment for `lock_file` at that commit, made now unless there is one. A failure is not remembered."""
+    """The environment for `lock_file` at that commit, made now unless there is one. A failure is not remembered.
+
+    base: whose Python it gets, and as whom it is made and run: what is installed may run code of its own."""
     try:
         files = _lock_files(mirror, sha, lock_file)
     except _LockProblem as problem:
         return Failure(str(problem))
-    key = _digest(_this_python(), *(f"{name}\0{text}" for name, text in sorted(files.items())))
+    key = _digest(_python_of(base), *(f"{name}\0{text}" for name, text in sorted(files.items())))
     folder = cache / "environments" / key
-    found = Interpreter(folder / "bin" / "python", key)
+    found = Interpreter(folder / "bin" / "python", key, base.subject)
     with exclusive(folder.with_suffix(".lock"), patience_s=timeout_s + 60):
         if (folder / _MARKER).is_file():
             (folder / _MARKER).touch()
             return found
-        if folder.exists():
-            remove_tree(folder)  # a killed run began it
-        failure = _make(folder, lock_file, files, timeout_s=timeout_s, echo=echo)
+        if folder.exists():  # a killed run began it
+            sharing.reopen(folder, base.subject)
+            remove_tree(folder)
+        failure = _make(folder, lock_file, files, base=base, timeout_s=timeout_s, echo=echo)
         if failure is None:
+            _take_over(folder, base.subject)
             (folder / _MARKER).touch()
             _trim(folder.parent)
     return failure or found
@@ -107,7 +130,7 @@ def included(mirror: Mirror, sha: str, lock_file: str) -> tuple[str, ...]:
 
 def lacks(interpreter: Interpreter, module: str, environment: Mapping[str, str]) -> bool:
     """Whether `module` cannot be imported there."""
-    if str(interpreter.python) == sys.executable:
+    if str(interpreter.python) == sys.executable and interpreter.subject is None:
         return importlib.util.find_spec(module) is None
     question = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     ended = process.run(
@@ -116,34 +139,64 @@ def lacks(interpreter: Interpreter, module: str, environment: Mapping[str, str])
         environment=environment,
         timeout_s=60,
         log=Path(os.devnull),
+        subject=interpreter.subject,
     )
     return ended.code != 0
 
 
-def _make(folder: Path, lock_file: str, files: Mapping[str, str], *, timeout_s: float, echo: Echo) -> Failure | None:
+def _make(
+    folder: Path, lock_file: str, files: Mapping[str, str], *, base: Interpreter, timeout_s: float, echo: Echo
+) -> Failure | None:
     name = f"environment {folder.name[:8]} of {lock_file}"
     echo(f"{name}: installing")
     inputs = folder / "lock"
     for path, text in files.items():
         (inputs / path).parent.mkdir(parents=True, exist_ok=True)
         (inputs / path).write_text(text, "utf-8")
+    sharing.share(folder, base.subject)
     pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
     steps = (
-        (sys.executable, "-m", "venv", str(folder)),
+        (str(base.python), "-m", "venv", str(folder)),
         (*pip, "--progress-bar=off", "-r", str(inputs / lock_file)),
     )
     for command in steps:
         ended = process.run(
             command,
             folder=inputs,
-            environment=process.scrubbed(os.environ, network=True),
+            environment=as_subject(process.scrubbed(os.environ, network=True), base.subject, home=folder / "home"),
             timeout_s=timeout_s,
+            subject=base.subject,
             log=folder.with_suffix(".log"),
             progress=every(15, lambda elapsed, line: echo(f"{name}: {elapsed:.0f} s, {line}")),
         )
         if ended.code != 0:
             return Failure(f"{lock_file} could not be installed: {' '.join(command[1:4])} {ended.how()}", ended.tail)
     return None
+
+
+def as_subject(environment: Mapping[str, str], subject: Subject | None, *, home: Path) -> dict[str, str]:
+    return subject.environment(environment, home=home) if subject else dict(environment)
+
+
+def reopener(subject: str) -> Callable[[Path], None]:
+    """For what a killed run of that user left behind."""
+    user = subjects.of(subject)
+    return lambda folder: sharing.reopen(folder, user)
+
+
+def _take_over(folder: Path, subject: Subject | None) -> None:
+    """Make what the subject installed the worker's own, so that no commit's code can change what others share."""
+    if subject is None:
+        return
+    new = folder.with_name(f"{folder.name}.new")
+    if new.exists():
+        remove_tree(new)
+    sharing.reopen(folder, subject)
+    if (folder / "home").exists():
+        remove_tree(folder / "home")
+    sharing.copy_over(folder, new)
+    remove_tree(folder)
+    new.rename(folder)
 
 
 def _trim(environments: Path) -> None:
@@ -211,6 +264,33 @@ def _include(where: str, line: str) -> str | None:
             "do it in `build`, which has a place of its own for each commit"
         )
     return None
+
+
+def _described(python: Path, subject: Subject | None) -> str:
+    ended = process.run(
+        (str(python), "-I", "-c", _ASK_INSTALLED),
+        folder=Path("/"),
+        environment=process.scrubbed(os.environ),
+        timeout_s=120,
+        log=Path(os.devnull),
+        subject=subject,
+    )
+    if ended.code != 0 or not ended.tail:
+        said = ended.tail.rpartition("\n")[2]
+        raise SettingsError(
+            f"service.runner = {str(python)!r} {ended.how()}: {said}", next_step="name the Python of an environment"
+        )
+    return ended.tail.rpartition("\n")[2]
+
+
+def _python_of(base: Interpreter) -> str:
+    """What an environment made by it depends on; the packages beside that Python are none of it."""
+    return _this_python() if str(base.python) == sys.executable else _described_python(base)
+
+
+@functools.cache
+def _described_python(base: Interpreter) -> str:
+    return _described(base.python, base.subject).partition("|")[0]
 
 
 @functools.cache

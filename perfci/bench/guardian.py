@@ -7,6 +7,10 @@ The guardian is a Linux child subreaper, so that a process that daemonises stays
 is below it when the command has ended, when it gets SIGTERM, and when the pipe on its standard input ends:
 the runner is gone then, SIGKILL included. It ends with the command's exit code, 128 + n for signal n.
 
+With `--subject MARK` before the command it runs as another user than the runner: a program between them that changes
+the user drops the environment, so it comes as a line of JSON on the standard input. `--end MARK` instead of a command
+kills what carries that mark, where a guardian was killed: only the subject may.
+
 A script of its own, standard library alone: it must start in milliseconds and in any Python.
 """
 
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
@@ -28,13 +33,21 @@ _PR_SET_CHILD_SUBREAPER = 36
 _KILL_LIMIT_S = 10.0
 
 
-def main(command: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    if arguments[0] == "--end":
+        end_marked(arguments[1].encode())
+        return 0
+    command, environment = arguments, None
+    if arguments[0] == "--subject":
+        command, environment = arguments[2:], _told_environment()
+        os.umask(0o002)  # what the command makes is its group's too
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     wake = _wake_on_signals()
     try:
         child = subprocess.Popen(
             command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=_die_with_guardian,  # noqa: PLW1509  one thread here
@@ -46,6 +59,43 @@ def main(command: list[str]) -> int:
         return _wait(child, wake)
     finally:
         _kill_all()
+
+
+def _told_environment() -> dict[str, str]:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = os.read(0, 65536)
+        if not data:  # the runner is gone already
+            sys.exit(128 + signal.SIGTERM)
+        line += data
+    told: dict[str, str] = json.loads(line)
+    return told
+
+
+def end_marked(entry: bytes) -> None:
+    """Kill every process of this user that has `entry` in its environment or its command line."""
+    until = time.monotonic() + _KILL_LIMIT_S
+    while (left := [pid for pid in _processes() if entry in _words(pid)]) and time.monotonic() < until:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _processes() -> list[int]:
+    return [
+        pid for entry in Path("/proc").iterdir() if entry.name.isdigit() and (pid := int(entry.name)) != os.getpid()
+    ]
+
+
+def _words(pid: int) -> list[bytes]:
+    """As the process was started with; a zombie has none. Of another user's there is nothing to say but to root."""
+    try:
+        if os.geteuid() not in (0, Path(f"/proc/{pid}").stat().st_uid):
+            return []
+        return b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline")).split(b"\0")
+    except OSError:  # gone
+        return []
 
 
 def _wait(child: subprocess.Popen[bytes], wake: int) -> int:

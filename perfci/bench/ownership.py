@@ -88,13 +88,15 @@ def release(folder: Path) -> None:
     _sweep(folder.parent)
 
 
-def prune(parent: Path) -> int:
-    """Remove the folders whose owner is gone; how many there were."""
+def prune(parent: Path, *, reopen: Callable[[Path], None] = lambda folder: None) -> int:
+    """Remove the folders whose owner is gone; how many there were. reopen: makes one removable that another user wrote
+    in."""
     if not parent.is_dir():
         return 0
     with exclusive(parent / ".lock"):
         left = [f for f in sorted(parent.iterdir()) if f.is_dir() and not f.name.startswith(".") and not _alive(f)]
         for folder in left:
+            reopen(folder)
             _discard(folder)
     _sweep(parent)
     return len(left)

@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from perfci.bench import cpu, gpu
+from perfci.bench import cpu, gpu, process
 from perfci.bench.gpu import Gpu, Process
+from perfci.bench.subject import Subject
 from perfci.config import HardwareRule
 from perfci.model import Environment, Hardware, Node
 
@@ -74,12 +75,12 @@ def node() -> Node:
     )
 
 
-def environment(python: str = sys.executable) -> Environment:
-    """Versions in the environment of the interpreter `python`, and settings of the device.
+def environment(python: str = sys.executable, *, subject: Subject | None = None) -> Environment:
+    """Versions in the environment of the interpreter `python`, run as `subject`, and settings of the device.
 
     An interpreter that cannot be asked leaves its versions empty.
     """
-    versions = _versions(python)
+    versions = _versions(python, subject)
     devices = gpu.gpus()
     settings = gpu.settings(devices[0]) if devices else cpu.settings()
     return Environment(
@@ -160,15 +161,28 @@ def _suffix(found: Hardware) -> str:
     return count + (f"-{partition}" if partition else "")
 
 
-def _versions(python: str) -> dict[str, str]:
+def _versions(python: str, subject: Subject | None) -> dict[str, str]:
     program = str(Path(python).absolute()) if os.sep in python else python
-    command = [program, "-c", _ASK_VERSIONS]
     try:
-        # In the root folder: in one of the subject's, a `torch.py` of its own would be found first.
-        done = subprocess.run(
-            command, cwd="/", capture_output=True, text=True, timeout=_ASK_SECONDS, check=True, stdin=subprocess.DEVNULL
-        )
-        answer = json.loads(done.stdout)
+        answer = json.loads(_said((program, "-c", _ASK_VERSIONS), subject))
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}
     return {str(key): str(value) for key, value in answer.items()}
+
+
+def _said(command: tuple[str, ...], subject: Subject | None) -> str:
+    # In the root folder: in one of the suite's, a `torch.py` of its own would be found first.
+    if subject is None:
+        done = subprocess.run(
+            command, cwd="/", capture_output=True, text=True, timeout=_ASK_SECONDS, check=True, stdin=subprocess.DEVNULL
+        )
+        return done.stdout
+    ended = process.run(
+        command,
+        folder=Path("/"),
+        environment=process.scrubbed(os.environ),
+        timeout_s=_ASK_SECONDS,
+        log=Path(os.devnull),
+        subject=subject,
+    )
+    return ended.tail.rpartition("\n")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from perfci.bench import guardian
+from perfci.bench.subject import Subject
 
 LOG_LIMIT_BYTES = 20 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
@@ -102,23 +104,16 @@ def run(
     timeout_s: float,
     log: Path,
     progress: Callable[[float, str], None] = lambda elapsed, line: None,
+    subject: Subject | None = None,
 ) -> Ended:
     """Run `command` in `folder` until it ends or `timeout_s` is over, then kill whatever is left of it.
 
     environment: all of it. log: gets the output, up to LOG_LIMIT_BYTES; a full disk stops the log, not the command.
-    progress: called about every second with the seconds so far and the last line of output.
+    progress: called about every second with the seconds so far and the last line of output. subject: as whom.
     """
     started_at, start = datetime.now(UTC), time.monotonic()
-    mark = secrets.token_hex(8)
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guardian.__file__, *command],
-        cwd=folder,
-        env={**environment, _MARK: mark},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # a Ctrl-C on the terminal is the runner's to act on
-    )
+    mark = f"{_MARK}={secrets.token_hex(8)}"
+    process = _started(command, folder, environment, mark=mark, subject=subject)
     assert process.stdout is not None
     timed_out, told = False, start
     try:
@@ -131,14 +126,38 @@ def run(
                 if now - told >= 1:
                     told = now
                     progress(now - start, output.last_line())
-            _stop(process, mark)
+            _stop(process, mark, subject)
             output.drain(process.stdout)
             tail = output.tail()
     finally:
-        _stop(process, mark)
+        _stop(process, mark, subject)
         process.stdout.close()
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return Ended(code, timed_out, tail, started_at, datetime.now(UTC))
+
+
+def _started(
+    command: tuple[str, ...], folder: Path, environment: Mapping[str, str], *, mark: str, subject: Subject | None
+) -> subprocess.Popen[bytes]:
+    watched = (sys.executable, "-I", "-S", guardian.__file__)
+    words = (*watched, *command) if subject is None else subject.command((*watched, "--subject", mark, *command))
+    environment = {**environment, _MARK: mark.partition("=")[2]}
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # a Ctrl-C on the terminal is the runner's to act on
+        **(subject.options() if subject else {}),
+    )
+    if subject:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # sudo refused; its words are in the output
+            process.stdin.write(json.dumps(environment).encode() + b"\n")
+            process.stdin.flush()
+    return process
 
 
 def _follow(process: subprocess.Popen[bytes], output: _Output) -> bool:
@@ -153,38 +172,38 @@ def _follow(process: subprocess.Popen[bytes], output: _Output) -> bool:
     return process.poll() is None
 
 
-def _stop(process: subprocess.Popen[bytes], mark: str) -> None:
+def _stop(process: subprocess.Popen[bytes], mark: str, subject: Subject | None) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()  # the guardian kills everything below it when this pipe ends
     try:
         process.wait(timeout=_GRACE_S)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.returncode < 0:  # the command killed its guardian, or stopped it
-        _kill_marked(f"{_MARK}={mark}".encode())
+        _end_as(subject, mark)  # sudo is root's, and ends with the guardian
+        with contextlib.suppress(PermissionError):
+            process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_GRACE_S)
+    if process.returncode is None:  # a sudo that was stopped together with the guardian: nobody but root can end it
+        process.returncode = -signal.SIGKILL
+    if process.returncode < 0 or (subject and process.returncode > 128):
+        # The command killed its guardian, or stopped it.
+        _end_as(subject, mark)
 
 
-def _kill_marked(entry: bytes) -> None:
-    until = time.monotonic() + _GRACE_S
-    while (left := [pid for pid in _processes() if entry in _environment(pid)]) and time.monotonic() < until:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
-
-
-def _processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _environment(pid: int) -> list[bytes]:
-    """As the process was started with; a zombie has none."""
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or another user's
-        return []
+def _end_as(subject: Subject | None, mark: str) -> None:
+    """Kill what carries a mark; the subject's processes are its own to look into and to kill."""
+    if subject is None:
+        guardian.end_marked(mark.encode())
+        return
+    subprocess.run(
+        subject.command((sys.executable, "-I", "-S", guardian.__file__, "--end", mark)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        **subject.options(),
+    )
 
 
 class _Output:

@@ -13,7 +13,6 @@ import hashlib
 import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,16 +23,20 @@ from pathlib import Path
 import perfci
 from perfci import artifact
 from perfci.bench import build as building
-from perfci.bench import outcome, ownership, probe, process, rules
+from perfci.bench import environment, outcome, ownership, probe, process, rules, sharing
 from perfci.bench.build import Inputs, Ready, prepared
-from perfci.bench.environment import Echo, Failure, every
+from perfci.bench.environment import Echo, Failure, Interpreter, every
 from perfci.bench.outcome import Outcome
 from perfci.bench.process_report import Pair, line, paragraph
 from perfci.bench.source import mirror
+from perfci.bench.subject import Subject
 from perfci.config import HardwareRule, Settings, Suite
 from perfci.errors import DeviceError, SuiteError
-from perfci.model import Commit, Hardware, Origin, Run, RunStatus, Status, Telemetry
+from perfci.model import Commit, Environment, Hardware, Origin, Run, RunStatus, Status, Telemetry
+from perfci.readers import pytest_benchmark
 
+# What a process leaves, and so many bytes of each are read.
+_TAKEN = {"report.json": artifact.MAX_BYTES, "results.json": pytest_benchmark.MAX_BYTES}
 # Compiled kernels of so many commits are kept a suite, tens of megabytes each.
 KEPT_COMPILED = 20
 
@@ -122,8 +125,9 @@ def run(job: Job, settings: Settings, *, out: Path, echo: Echo) -> tuple[Path, .
                 failure = _blame(ready, settings.state)
                 echo(f"{job.suite.name} {job.sha[:9]}: {failure.reason}")
                 found = outcome.failed(RunStatus.BUILD_FAILED, failure.reason, job.expect)
-                python, tail = Path(sys.executable), failure.log_tail
-                return (_write(place, job.first_index, found, python=python, started_at=started_at, log_tail=tail),)
+                own = environment.own(settings.service.runner, settings.service.subject)
+                tail = failure.log_tail
+                return (_write(place, job.first_index, found, interpreter=own, started_at=started_at, log_tail=tail),)
             indexes = range(job.first_index, job.first_index + job.runs)
             return tuple(_one(place, ready, index, number=n) for n, index in enumerate(indexes, 1))
 
@@ -180,24 +184,30 @@ def _one(place: _Place, ready: Ready, index: int, *, number: int) -> Path:
     """One fresh process and its result file."""
     job, echo = place.job, place.echo
     name = f"{job.suite.name} {place.commit.sha[:9]}: process {number} of {job.runs}"
-    folder = ready.folder / f"process-{index}"
-    folder.mkdir()
+    subject = ready.interpreter.subject
+    left, mine = ready.folder / f"process-{index}", ready.folder / f"process-{index}-taken"
+    mine.mkdir()
+    sharing.share(left, subject)
     echo(f"{name}: {job.suite.run}")
-    ended = process.run(
-        process.wrapped(job.suite.run, place.launch),
-        folder=ready.source,
-        environment=_process_environment(place, ready, folder, index=index),
-        timeout_s=job.suite.timeout_s,
-        log=folder / "output.log",
-        progress=every(15, lambda elapsed, last: echo(f"{name}: {elapsed:.0f} s, {last}")),
-    )
+    with _compiled(place, subject) as compiled:
+        ended = process.run(
+            process.wrapped(job.suite.run, place.launch),
+            folder=ready.source,
+            environment=_process_environment(place, ready, left, index=index) | compiled,
+            timeout_s=job.suite.timeout_s,
+            log=mine / "output.log",
+            progress=every(15, lambda elapsed, last: echo(f"{name}: {elapsed:.0f} s, {last}")),
+            subject=subject,
+        )
     _check_kept(place, name, ended.tail)
-    found = outcome.judge(ended, folder / "report.json", folder / "results.json", expect=job.expect)
+    for file, limit in _TAKEN.items():
+        sharing.take(left / file, mine / file, subject=subject, limit=limit)
+    found = outcome.judge(ended, mine / "report.json", mine / "results.json", expect=job.expect)
     echo(f"{name}: {_summary(found, ended)}")
     if found.status is RunStatus.ERROR:
         _blame(Failure(f"{job.suite.run} {ended.how()}", ended.tail), place.settings.state)
     tail = "" if found.status is RunStatus.OK else ended.tail
-    return _write(place, index, found, python=ready.interpreter.python, started_at=ended.started_at, log_tail=tail)
+    return _write(place, index, found, interpreter=ready.interpreter, started_at=ended.started_at, log_tail=tail)
 
 
 def _process_environment(place: _Place, ready: Ready, folder: Path, *, index: int) -> dict[str, str]:
@@ -206,17 +216,12 @@ def _process_environment(place: _Place, ready: Ready, folder: Path, *, index: in
         *("-p", "perfci.bench.plugin", "-p", "no:cacheprovider", f"--rootdir={ready.source}"),
         f"--benchmark-json={folder / 'results.json'}",
     )
-    compiled = settings.cache / "compiled" / job.suite.name
-    _trim(compiled, keep=KEPT_COMPILED)
-    mine = compiled / place.commit.sha
-    mine.mkdir(parents=True, exist_ok=True)
-    mine.touch()
     # Fresh inputs for each process, and the same ones when it is run again.
     seed = int.from_bytes(hashlib.sha256(f"{job.session} {index}".encode()).digest()[:4], "big") >> 1
     before = () if job.suite.build else (str(ready.source),)  # a build's overlay has the checkout in its own order
     told = {key: os.environ[key] for key in ("PERFCI_NODE", "PERFCI_IMAGE") if key in os.environ}
     return (
-        building.command_environment(ready.interpreter)
+        building.command_environment(ready.interpreter, home=ready.folder / "home")
         | told
         | {
             "PYTHONPATH": os.pathsep.join((str(_harness(settings.cache)), *before)),
@@ -224,10 +229,24 @@ def _process_environment(place: _Place, ready: Ready, folder: Path, *, index: in
             "PERFCI_REPORT": str(folder / "report.json"),
             "PERFCI_SEED": str(seed),
             "PERFCI_INDEX": str(index),
-            "TRITON_CACHE_DIR": str(mine / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(mine / "inductor"),
         }
     )
+
+
+@contextmanager
+def _compiled(place: _Place, subject: Subject | None) -> Iterator[dict[str, str]]:
+    """Where a commit's compiled kernels are kept. For a subject of its own it is open while that commit runs, and
+    closed to the code of all others."""
+    folder = place.settings.cache / "compiled" / place.job.suite.name
+    _trim(folder, subject, keep=KEPT_COMPILED)
+    mine = folder / place.commit.sha
+    sharing.share(mine, subject, deep=False)
+    mine.touch()
+    try:
+        yield {"TRITON_CACHE_DIR": str(mine / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(mine / "inductor")}
+    finally:
+        if subject:
+            mine.chmod(0o700)
 
 
 def _harness(cache: Path) -> Path:
@@ -242,13 +261,17 @@ def _harness(cache: Path) -> Path:
     return folder
 
 
-def _trim(folder: Path, *, keep: int) -> None:
+def _trim(folder: Path, subject: Subject | None, *, keep: int) -> None:
     if folder.is_dir():
         for old in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)[keep:]:
+            sharing.share(old, subject, deep=False)
+            sharing.reopen(old, subject)
             ownership.remove_tree(old)
 
 
-def _write(place: _Place, index: int, found: Outcome, *, python: Path, started_at: datetime, log_tail: str) -> Path:
+def _write(
+    place: _Place, index: int, found: Outcome, *, interpreter: Interpreter, started_at: datetime, log_tail: str
+) -> Path:
     job, report = place.job, found.report
     # The process says where it ran (behind a `launch` that is another node), the settings what that is called.
     hardware = probe.named(report.hardware, place.settings.hardware) if report else place.hardware
@@ -257,7 +280,7 @@ def _write(place: _Place, index: int, found: Outcome, *, python: Path, started_a
         commit=place.commit,
         hardware=hardware,
         node=report.node if report else probe.node(),
-        environment=report.environment if report else probe.environment(str(python)),
+        environment=report.environment if report else _asked(interpreter),
         session=line(job.session),
         index=index,
         origin=job.origin,
@@ -273,6 +296,10 @@ def _write(place: _Place, index: int, found: Outcome, *, python: Path, started_a
     )
     with _writable(place.out):
         return artifact.write(made, place.out)
+
+
+def _asked(interpreter: Interpreter) -> Environment:
+    return probe.environment(str(interpreter.python), subject=interpreter.subject)
 
 
 def _summary(found: Outcome, ended: process.Ended) -> str:
