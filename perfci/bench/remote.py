@@ -97,7 +97,7 @@ class Remote:
         try:
             if not _ended(child, said, self.patience_s):
                 raise SourceError(
-                    f"{self.name}: nothing arrived for {self.patience_s:.0f} s",
+                    f"{self.name}: nothing arrived for {self.patience_s:g} s",
                     next_step="look at the network, then try again",
                 )
             return Answer(child.wait(), _content(out), git.problem(_content(said)))
