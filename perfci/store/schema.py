@@ -34,7 +34,7 @@ def upgrade(url: str) -> None:
         version = version_of(connection)
         _refuse_newer(version, connection.engine)
         if version is None:
-            _refuse_foreign(connection, connection.engine)
+            refuse_foreign(connection)
         bring(connection)
 
 
@@ -101,6 +101,15 @@ def known() -> Sequence[str]:
     return [script.revision for script in _scripts().walk_revisions()]
 
 
+def refuse_foreign(connection: sa.Connection) -> None:
+    """Tables of these names that no upgrade made belong to another program."""
+    if theirs := sorted(tables.metadata.tables.keys() & sa.inspect(connection).get_table_names()):
+        raise StoreError(
+            f"{where(connection.engine.url)} has a table {theirs[0]!r} that is not perfci's",
+            next_step="name another database",
+        )
+
+
 def version_of(connection: sa.Connection) -> str | None:
     from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
 
@@ -126,14 +135,6 @@ def _refuse_newer(version: str | None, engine: sa.Engine) -> None:
         raise StoreError(
             f"the schema of {where(engine.url)} is {version!r}, which this perfci does not know",
             next_step="update perfci, or name another database",
-        )
-
-
-def _refuse_foreign(connection: sa.Connection, engine: sa.Engine) -> None:
-    """Tables of these names that no upgrade made belong to another program."""
-    if theirs := sorted(tables.metadata.tables.keys() & sa.inspect(connection).get_table_names()):
-        raise StoreError(
-            f"{where(engine.url)} has a table {theirs[0]!r} that is not perfci's", next_step="name another database"
         )
 
 
