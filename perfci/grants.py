@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from perfci import secrets_file
-from perfci.bench import source
+from perfci.bench import bundle, source
 from perfci.bench.git import without_credentials
 from perfci.config import Settings
 from perfci.errors import ServiceError
@@ -57,8 +57,6 @@ def granted(
     """
     if not settings.service.server:
         return dict(job)
-    from perfci.bench import bundle  # noqa: PLC0415  a job that needs none is planned without
-
     suite = settings.suite(str(job["suite"]))
     mirror = source.mirror(
         str(job["repository"]), settings.cache, needs=str(job["sha"]), key=source.deploy_key(settings, suite)

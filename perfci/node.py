@@ -16,6 +16,7 @@ from perfci import config, handover
 from perfci import measure as steps
 from perfci.bench import devices
 from perfci.config import Settings
+from perfci.handover import Parcel, Refused
 from perfci.handover.deliveries import deliver_parcel
 from perfci.measure import Echo
 
@@ -43,7 +44,7 @@ def measure(config_path: str, job: Mapping[str, Any], *, echo: Echo = print) -> 
             paths = steps.measure(config_path, job, echo=echo)
         return told | {"results": [Path(path).name for path in paths]}
     with handover.parcel(settings.outgoing, job) as parcel:
-        left = _left(job, handover.received(job, echo=echo) or {}, echo)
+        left = _left(job, parcel, _received(job, parcel, echo), echo)
         if left:
             fetched = _fetched(settings, job, echo)
             with _devices(settings, job, echo):
@@ -54,12 +55,25 @@ def measure(config_path: str, job: Mapping[str, Any], *, echo: Echo = print) -> 
     return told | {"results": [path.name for path in done]}
 
 
-def _left(job: Mapping[str, Any], known: Mapping[int, str], echo: Echo) -> tuple[tuple[int, int], ...]:
-    """(first, how many) of each unbroken stretch of processes of which the server has no result."""
+def _received(job: Mapping[str, Any], parcel: Parcel, echo: Echo) -> Mapping[int, str]:
+    """What the server has of the job, if it answers. What waits here of a job that it refuses is set aside."""
+    try:
+        return handover.received(job, echo=echo) or {}
+    except Refused as error:
+        for path in parcel.results() if error.told else ():
+            echo(f"{error}; the result is kept at {parcel.refuse(path, str(error))}")
+        raise
+
+
+def _left(job: Mapping[str, Any], parcel: Parcel, known: Mapping[int, str], echo: Echo) -> tuple[tuple[int, int], ...]:
+    """(first, how many) of each unbroken stretch of processes without a result."""
     asked = range(int(job["first_index"]), int(job["first_index"]) + int(job["runs"]))
+    here = {index for index in asked if index not in known and parcel.of_index(index)}
     if before := known.keys() & set(asked):
         echo(f"{len(before)} of {len(asked)} results were delivered before")
-    return tuple(_stretches(index for index in asked if index not in known))
+    if here:
+        echo(f"{len(here)} of {len(asked)} results are here already")
+    return tuple(_stretches(index for index in asked if index not in known and index not in here))
 
 
 def _stretches(indexes: Iterable[int]) -> Iterator[tuple[int, int]]:

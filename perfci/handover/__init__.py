@@ -6,7 +6,7 @@ with growing waits; what it refuses is kept beside its reason.
 
 from perfci.handover.client import Patience, Refused, Unreachable, received
 from perfci.handover.deliveries import deliver
-from perfci.handover.parcels import parcel
+from perfci.handover.parcels import Parcel, parcel
 from perfci.handover.sources import fetch
 
-__all__ = ["Patience", "Refused", "Unreachable", "deliver", "fetch", "parcel", "received"]
+__all__ = ["Parcel", "Patience", "Refused", "Unreachable", "deliver", "fetch", "parcel", "received"]

@@ -38,6 +38,11 @@ class Parcel:
     def results(self) -> tuple[Path, ...]:
         return tuple(sorted(p for p in self.folder.glob(f"*{artifact.SUFFIX}") if not p.name.startswith(".")))
 
+    def of_index(self, index: int) -> tuple[Path, ...]:
+        """Results of one process of the job."""
+        start = artifact.name_start(str(self.job["session"]), index)
+        return tuple(path for path in self.results() if path.name.startswith(start))
+
     def put(self, path: Path) -> Path:
         """Take in a result that lies elsewhere."""
         place = self.folder / path.name

@@ -23,14 +23,7 @@ from perfci.model import Run
 from tests.build import CPU, a_run, a_sha
 
 ROOT = Path(config.__file__).parents[1]
-_START = """
-from perfci import cli
-from perfci.commands import serve
-if "serve" not in {c.name or c.callback.__name__ for c in cli.app.registered_commands}:
-    serve.register(cli.app)
-cli.main()
-"""
-COMMAND = (sys.executable, "-c", _START, "serve")
+COMMAND = (sys.executable, "-m", "perfci.cli", "serve")
 SETTINGS = """
 [suite.kernels]
 repo = "repo"

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from perfci import artifact, grants, measure, nightly, node
+from perfci import artifact, grants, handover, measure, node
 from perfci.bench import source
 from perfci.handover import Refused
 from perfci.store import reads
+from perfci.store.engine import connect
 from tests.bench.repositories import Repository
 from tests.nightly.place import BENCHMARK, OTHER, quiet, wait_for
-from tests.serve.place import ROOT, Served, put
+from tests.serve.place import ROOT, Served, a_result_run, put
 
 SUITE = """
 [suite.toy]
@@ -88,7 +89,7 @@ def test_a_night_goes_from_the_plan_over_a_node_into_the_database(team: Team) ->
     assert (made["suite"], made["session"], len(made["results"])) == ("toy", "night-1", 2)
     outcome = team.ingested()
     assert (outcome["stored"], outcome["refused"]) == (2, [])
-    engine = nightly.opened(team.settings, read_only=True)
+    engine = connect(team.settings.database_url, read_only=True)
     runs = reads.runs(engine, suite="toy")
     engine.dispose()
     assert [(run.index, run.status, run.commit.position) for run in runs] == [(0, "ok", 1), (1, "ok", 1)]
@@ -129,11 +130,15 @@ def test_a_node_that_was_killed_delivers_what_it_had_and_measures_the_rest(team:
     wait_for(lambda: bool(list(outgoing.glob("*/*.perfci.json"))), seconds=120)
     child.kill()
     child.wait()
-    kept = {path.name for path in outgoing.glob("*/[!.]*.perfci.json")}
-    delivered = {path.name[-90:] for path in team.files()}
-    made = node.measure(team.node_config, job, echo=quiet)
-    assert kept <= set(made["results"]) or delivered
+    measured = {mark(path) for path in (*outgoing.glob("*/[!.]*.perfci.json"), *team.files())}
+    node.measure(team.node_config, job, echo=quiet)
     assert [artifact.read(path).run.index for path in team.files()] == [0, 1]
+    assert measured <= {mark(path) for path in team.files()}
+
+
+def mark(path: Path) -> str:
+    """The beginning of its hash, which both sides put into a result's name."""
+    return path.name.rpartition("-")[2][:16]
 
 
 @pytest.mark.faults
@@ -155,7 +160,7 @@ def test_a_server_that_is_away_while_a_node_measures_gets_the_results_when_it_is
 
 
 @on_postgresql
-def test_a_job_whose_token_has_ended_is_not_measured(team: Team) -> None:
+def test_a_job_whose_token_has_ended_is_not_measured_and_what_waits_of_it_is_set_aside(team: Team) -> None:
     job = team.planned()
     job["token"] = team.token(job, now=datetime.now(UTC) - timedelta(days=3))
     told: list[str] = []
@@ -163,6 +168,12 @@ def test_a_job_whose_token_has_ended_is_not_measured(team: Team) -> None:
         with pytest.raises(Refused, match="ended at"):
             step(team.node_config, job, echo=told.append)
     assert told == []
+    with handover.parcel(team.node / ".perfci" / "outgoing", job) as parcel:
+        artifact.write(a_result_run(job), parcel.folder)
+    with pytest.raises(Refused, match="ended at"):
+        node.measure(team.node_config, job, echo=told.append)
+    (aside,) = (team.node / ".perfci" / "outgoing").glob("*/refused/*.perfci.json")
+    assert told[0].endswith(f"kept at {aside}")
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
