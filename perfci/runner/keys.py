@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
@@ -94,3 +95,8 @@ def _new() -> bytes:
     return ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def main(path: Path) -> None:
+    """For `perfci runner setup`, in the worker's environment: the key's public half on the standard output."""
+    sys.stdout.write(json.dumps(public_jwk(private(path))) + "\n")

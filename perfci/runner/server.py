@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import email.utils
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -25,6 +27,12 @@ class Answer:
     version: str = ""
     skew_s: float | None = None
     refused: bool = False  # it answered, and said no
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def answer(url: str) -> Answer:
+    """Of anything that speaks JSON."""
+    return _asked(url, {})
 
 
 def health(url: str) -> Answer:
@@ -59,7 +67,7 @@ def _asked(url: str, headers: dict[str, str]) -> Answer:
         said = str(body.get("detail") or body.get("error") or answer.reason_phrase)[:300]
         refused = answer.status_code in (401, 403)
         return Answer(url, f"{url} answers {answer.status_code}: {said}", skew_s=skew, refused=refused)
-    return Answer(url, version=str(body.get("version", "")), skew_s=skew)
+    return Answer(url, version=str(body.get("version", "")), skew_s=skew, body=body)
 
 
 def _skew(date: str) -> float | None:

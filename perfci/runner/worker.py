@@ -116,13 +116,32 @@ def _prepared(settings: Settings, node: Installed, config_path: Path) -> Program
     )
 
 
+def at_work(settings: Settings) -> int | None:
+    """The process of the command that runs this folder's worker; None where there is none."""
+    try:
+        descriptor = os.open(_lock_file(settings), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if _locked(descriptor):
+            return None
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        return int(holder) if holder.isdigit() else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock_file(settings: Settings) -> Path:
+    return settings.state / "worker.lock"
+
+
 @contextmanager
 def _alone(settings: Settings, node: Installed) -> Iterator[int]:
     """The folder's lock; what an earlier command has left behind holds it until it is gone."""
-    path = settings.root / ".worker.lock" if os.access(settings.root, os.W_OK) else settings.state / "worker.lock"
+    path = _lock_file(settings)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ServiceError(f"{path}: {error.strerror}", next_step="run it as the worker's user") from error
     try:
