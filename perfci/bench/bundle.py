@@ -94,7 +94,8 @@ def _collect(source: Mirror, sha: str, paths: Sequence[str], found: _Found) -> N
     if source.folder / "objects" not in found.stores:
         found.stores.append(source.folder / "objects")
     for path, commit in needed.modules:
-        _collect(module(source, sha, path, commit), commit, (), found)
+        if commit not in found.objects:
+            _collect(module(source, sha, path, commit), commit, (), found)
 
 
 def _write(source: Mirror, header: bundle_file.Header, found: _Found, folder: Path) -> Bundle:

@@ -8,6 +8,7 @@ ask for the files that were left out, so what must be there is looked for here.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -147,10 +148,15 @@ def _unpack(path: Path, found: Header, folder: Path, lock: int) -> None:
         with path.open("rb", buffering=0) as file:
             file.seek(found.pack)
             demand("index-pack", "--stdin", folder=folder, feed=file, lock=lock)
-        for commit in _checked(folder, found):
+        commits = _checked(folder, found)
+        # As of a shallow clone: a build that asks for the history gets a short one, not an error.
+        (folder / "shallow").write_text("".join(f"{commit}\n" for commit in commits), "ascii")
+        for commit in commits:
             demand("update-ref", f"refs/perfci/kept/{commit}", commit, folder=folder, lock=lock)
         demand("update-ref", "--no-deref", "HEAD", found.commit, folder=folder, lock=lock)
     except SourceError as error:
+        if os.strerror(errno.ENOSPC) in error.message:
+            raise SourceError(error.message, next_step=f"make room for {folder.parent}") from error
         raise SourceError(f"{path} is a damaged source bundle: {error.message}", next_step=_FETCH_AGAIN) from error
 
 
@@ -159,6 +165,8 @@ def _checked(folder: Path, found: Header) -> list[str]:
     commits, waiting = [], [(found.commit, found.paths)]
     while waiting:
         commit, paths = waiting.pop()
+        if commit in commits:
+            continue
         needed = listing(folder, commit, paths)
         feed = "".join(f"{sha}\n" for sha in needed.objects).encode("ascii")
         answer = demand("cat-file", "--batch-check=%(objectname)", folder=folder, feed=feed)
@@ -166,7 +174,7 @@ def _checked(folder: Path, found: Header) -> list[str]:
         if lacking:
             raise SourceError(f"{lacking} from commit {commit[:12]}", next_step=_FETCH_AGAIN)
         commits.append(commit)
-        waiting += [(sha, ()) for _, sha in needed.modules if sha not in commits]
+        waiting += [(sha, ()) for _, sha in needed.modules]
     return commits
 
 

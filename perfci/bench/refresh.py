@@ -52,7 +52,7 @@ def _fetch(folder: Path, remote: Remote, *, head: str | None, lock: int) -> None
         specs.append("+refs/remotes/*:refs/remotes/*")
     if head:
         specs.append("+HEAD:refs/perfci/head")
-    answer = remote.fetch(specs, folder=folder, lock=lock)
+    answer = remote.fetch(specs, folder=folder, lock=lock, prune=True)
     if answer.code != 0:
         raise SourceError(
             f"git fetch: {answer.problem or f'exit code {answer.code}'}",

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from perfci.bench import access, git, guardian
 from perfci.bench.git import Answer, ask, without_credentials
@@ -65,11 +66,14 @@ class Remote:
         default = next((sha for sha, _, ref in lines if ref == "HEAD" and sha.startswith("ref: refs/heads/")), "")
         return Advertised(refs, default.removeprefix("ref: refs/heads/"))
 
-    def fetch(self, specs: Sequence[str], *, folder: Path, lock: int) -> Answer:
-        """Into the repository `folder`; the caller holds its lock. Raises SourceError when it takes too long."""
+    def fetch(self, specs: Sequence[str], *, folder: Path, lock: int, prune: bool = False) -> Answer:
+        """Into the repository `folder`; the caller holds its lock. Raises SourceError when it takes too long.
+
+        prune: what the repository does not name any more loses its name.
+        """
         return self._call(
-            *("fetch", "--progress", "--force", "--prune", "--no-tags", "--no-write-fetch-head"),
-            *("--no-recurse-submodules", *self._transport(), *specs),
+            *("fetch", "--progress", "--force", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+            *(*(("--prune",) if prune else ()), *self._transport(), *specs),
             folder=folder,
             lock=lock,
         )
@@ -83,28 +87,26 @@ class Remote:
         if shutil.which("git") is None:
             raise git.absent()
         allowed = access.of(self.key, self.repository)
-        out, said = os.memfd_create("out"), os.memfd_create("said")
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, *git.command(*arguments, settings=allowed.settings)],
-            cwd=folder,
-            env=git.environment(dict(allowed.variables)),
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=said,
-            start_new_session=True,  # no terminal that ssh could ask on
-            pass_fds=() if lock is None else (lock,),
-        )
-        try:
-            if not _ended(child, said, self.patience_s):
-                raise SourceError(
-                    f"{self.name}: nothing arrived for {self.patience_s:g} s",
-                    next_step="look at the network, then try again",
-                )
-            return Answer(child.wait(), _content(out), git.problem(_content(said)))
-        finally:
-            _stop(child)
-            os.close(out)
-            os.close(said)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", guardian.__file__, *git.command(*arguments, settings=allowed.settings)],
+                cwd=folder,
+                env=git.environment(dict(allowed.variables)),
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=said,
+                start_new_session=True,  # no terminal that ssh could ask on
+                pass_fds=() if lock is None else (lock,),
+            )
+            try:
+                if not _ended(child, said, self.patience_s):
+                    raise SourceError(
+                        f"{self.name}: nothing arrived for {self.patience_s:g} s",
+                        next_step="look at the network, then try again",
+                    )
+            finally:
+                _stop(child)
+            return Answer(child.returncode, _content(out), git.problem(_content(said)))
 
 
 def local(repository: str) -> bool:
@@ -158,21 +160,19 @@ def _check_local(folder: Path) -> None:
         )
 
 
-def _ended(child: subprocess.Popen[bytes], said: int, patience_s: float) -> bool:
+def _ended(child: subprocess.Popen[bytes], said: IO[bytes], patience_s: float) -> bool:
     """Wait until it has; False once it has told no progress for `patience_s`, or went on for too long."""
-    waiting = os.pidfd_open(child.pid)
-    try:
-        start = heard = time.monotonic()
-        size = 0
-        while not select.select([waiting], [], [], min(1.0, patience_s))[0]:
-            now = time.monotonic()
-            if os.fstat(said).st_size != size:
-                size, heard = os.fstat(said).st_size, now
-            if now - heard >= patience_s or now - start >= _LONGEST * patience_s:
-                return False
-        return True
-    finally:
-        os.close(waiting)
+    start = heard = time.monotonic()
+    size = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=min(1.0, patience_s))
+            return True
+        now, told = time.monotonic(), os.fstat(said.fileno()).st_size
+        if told != size:
+            size, heard = told, now
+        if now - heard >= patience_s or now - start >= _LONGEST * patience_s:
+            return False
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
@@ -186,9 +186,6 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _content(file: int) -> bytes:
-    size = os.fstat(file).st_size
-    parts: list[bytes] = []
-    while size > (done := sum(map(len, parts))):
-        parts.append(os.pread(file, size - done, done))
-    return b"".join(parts)
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()

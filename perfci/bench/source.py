@@ -58,6 +58,8 @@ class Mirror:
         """
         sha = self._sha(rev)
         commit = self._log(sha, "-n1", "--no-walk")[0]
+        if self.partial:  # git was told that it has no parents, since they are not there
+            return replace(commit, parents=self._parents(sha))
         tip = self._branch_tip(branch) if branch else None
         position = self._position(sha, tip) if tip else None
         return Commit(commit.sha, commit.parents, position, commit.committed_at, commit.subject)
@@ -106,6 +108,8 @@ class Mirror:
         demand("update-ref", f"{refresh.KEPT}{sha}", sha, folder=self.folder, lock=lock)
 
     def _no_branch(self, name: str) -> SourceError:
+        if self.partial:
+            return SourceError(f"{self.name} has one commit and no branches", next_step="name the commit")
         default, former = (ask("config", "--get", key, folder=self.folder).text for key in refresh.DEFAULTS)
         if default and name == former:
             return SourceError(
@@ -135,6 +139,12 @@ class Mirror:
 
     def _parse(self, rev: str) -> Answer:
         return ask("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}", folder=self.folder)
+
+    def _parents(self, sha: str) -> tuple[str, ...]:
+        head = (
+            demand("cat-file", "commit", sha, folder=self.folder).out.partition(b"\n\n")[0].decode("utf-8", "replace")
+        )
+        return tuple(line.removeprefix("parent ") for line in head.splitlines() if line.startswith("parent "))
 
     def _branch_tip(self, name: str) -> str | None:
         # A checkout of one commit, as CI makes it, knows its branches by their remote names alone.

@@ -196,8 +196,21 @@ def test_a_bundle_has_no_contents_but_those_below_the_paths(repository: Reposito
         assert found.blob(sha, path) is None
     objects = repository.git("-C", str(found.folder), "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)")
     assert sorted(objects.split()) == ["blob", "commit", *["tree"] * 4]
-    with pytest.raises(SourceError, match="has no branch 'main'"):
+    with pytest.raises(SourceError, match="has one commit and no branches"):
         found.branch("main")
+
+
+def test_git_has_a_short_history_in_a_checkout_of_a_bundle(repository: Repository, cache: Path, node: Path) -> None:
+    parent = repository.commit({"kernels/a": "1"})
+    sha = repository.commit({"kernels/a": "2"}, "Second")
+    made = bundle.make(mirror(str(repository.folder), cache), sha, ("kernels", "gone"), cache / "bundles")
+    found = mirror(str(made.path), node)
+    assert found.resolve("HEAD").parents == (parent,)
+    assert found.tree(sha, ("gone",)) is None
+    with worktree(found, sha, ("kernels",), node / "tree") as tree:
+        assert repository.git("-C", str(tree), "log", "--format=%H %s") == f"{sha} Second"
+        assert repository.git("-C", str(tree), "rev-list", "--count", "HEAD") == "1"
+        assert repository.git("-C", str(tree), "describe", "--always", "--dirty") == sha[:7]
 
 
 def test_a_lock_file_brings_what_it_includes(repository: Repository, cache: Path, node: Path) -> None:
