@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Device seconds that a hardware may take in a night, and what it has taken already."""
+    """Device seconds that may be taken, and what was taken already. per: of what, in words."""
 
     seconds: float
     spent: float = 0.0
+    per: str = "a night"
 
     @property
     def left(self) -> float:
@@ -58,8 +59,9 @@ def split(claims: Sequence[Claim], allowances: Mapping[str, Allowance]) -> Split
 def told(claims: Iterable[Claim], allowance: Allowance, *, left: float, name: Callable[[int], str]) -> str:
     """What was cut on one hardware, in words. name: of a claim's key."""
     each = ", ".join(f"{name(claim.key)} (about {_minutes(claim.seconds or 0.0)} min)" for claim in claims)
-    whose = f"of {_minutes(allowance.seconds)} device minutes a night {_minutes(allowance.spent)} were spent before it"
-    return f"{each}: {whose}, and {_minutes(left)} are left beside what comes first"
+    whole, spent = _minutes(allowance.seconds), _minutes(allowance.spent)
+    before = f"of {whole} device minutes {allowance.per} {spent} were spent before it"
+    return f"{each}: {before}, and {_minutes(left)} are left beside what comes first"
 
 
 def _minutes(seconds: float) -> str:

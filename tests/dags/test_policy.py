@@ -121,6 +121,16 @@ def test_a_night_s_jobs_have_one_priority_below_checks_and_above_backfill(of_tea
     assert weights == {(50, "absolute")}
 
 
+def test_a_backfill_comes_last_and_its_next_step_is_started_by_the_one_before(of_team: dict[str, Any]) -> None:
+    tasks = of_team["dags"]["backfill"]["tasks"]
+    weights = {(tasks[name]["priority_weight"], tasks[name]["weight_rule"]) for name in tasks if "." in name}
+    assert weights == {(25, "absolute")}
+    assert tasks["h200.measure"]["queue"] == "h200"
+    assert tasks["ingest"]["trigger_rule"] == "all_done"
+    assert sorted(tasks["again"]["upstream"]) == ["more", "plan"]
+    assert "NullTimetable" in of_team["dags"]["backfill"]["schedule"]
+
+
 def test_without_queues_everything_runs_on_the_one_device(facts: dict[str, Any]) -> None:
     tasks = facts["dags"]["nightly"]["tasks"]
     assert sorted(tasks) == ["detect", "device.build", "device.measure", "ingest", "jobs", "plan", "worked"]
@@ -153,5 +163,6 @@ def test_schedule_and_timezone_come_from_the_settings(facts: dict[str, Any], of_
 
 
 def test_wrong_settings_are_told_by_the_import_error(tmp_path: Path) -> None:
-    (error,) = read(tmp_path, "[suite.x]\nrepo = '.'\nrnu = 'pytest'\n")["import_errors"].values()
-    assert "did you mean 'run'?" in error
+    errors = read(tmp_path, "[suite.x]\nrepo = '.'\nrnu = 'pytest'\n")["import_errors"]
+    assert len(errors) == len(FILES)
+    assert all("did you mean 'run'?" in error for error in errors.values())

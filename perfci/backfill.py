@@ -1,0 +1,345 @@
+"""Commits of the past, measured afterwards: the ends of a range first, then the middle of each stretch over which the
+level changed, until every change lies between two neighbours.
+
+What comes next depends on what was found, so a backfill is a chain of steps: `plan`, build and measure its jobs,
+ingest, and plan again with what the plan gave as "next". Commits that leave the suite's files as they were are never
+measured.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sqlalchemy import Engine
+
+from perfci import budget, config, grants, matrix, measure, workers
+from perfci.bench import probe, source
+from perfci.budget import Allowance, Claim
+from perfci.config import Settings, Suite
+from perfci.errors import SettingsError, SourceError
+from perfci.matrix import Cell, Reason
+from perfci.model import AbsenceReason, Commit
+from perfci.nightly import NIGHT, opened
+from perfci.store import nights, reads, writes
+from perfci.store.rows import Absence
+
+# A range of a million commits with forty changes in it is settled before.
+STEPS = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One step of a backfill.
+
+    span: "A..B", two revisions on the tracked branch, the older one first; both are measured. suite: empty for the only
+    one. session: empty for a new one. minutes: device time that the whole backfill may take, in place of what the
+    hardware has left of its night. asked: commits that earlier steps asked for; what they gave no result of is not
+    asked for again. steps: how many there may be, this one included.
+    """
+
+    span: str
+    hardware: str
+    suite: str = ""
+    session: str = ""
+    minutes: float | None = None
+    asked: Sequence[str] = ()
+    steps: int = STEPS
+
+    def __post_init__(self) -> None:
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise SettingsError(f"--minutes {self.minutes}", next_step="use more than 0 minutes")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One commit of the range. tried: measured, or asked for in vain. here: in this backfill's own session.
+
+    levels: by series, the medians of its processes in each environment, the newest one last; empty where nothing was
+    timed.
+    """
+
+    commit: Commit
+    tried: bool = False
+    here: bool = False
+    levels: Mapping[int, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """stops: the commits that touch the suite's files, oldest first. silent: of those that earlier steps asked for, the
+    ones that gave no result."""
+
+    cell: Cell
+    mirror: source.Mirror
+    stops: tuple[Stop, ...]
+    silent: tuple[Commit, ...]
+
+
+def wanted(stops: Sequence[Stop], *, relevance: float) -> tuple[int, ...]:
+    """Places in the range that are to be measured next; none when it is settled.
+
+    Ends of which nothing can be timed give way to their neighbours. A stretch between two timed commits is halved where
+    they differ. Where they were never timed in one environment they are measured again first, in this session: a driver
+    that was updated between two nights is no commit's doing.
+    """
+    order = range(len(stops))
+    ends = {
+        end for way in (order, reversed(order)) if (end := next((i for i in way if _open(stops[i])), None)) is not None
+    }
+    if new := {end for end in ends if not stops[end].tried}:
+        return tuple(sorted(new))
+    timed = [i for i in order if stops[i].levels]
+    found: set[int] = set()
+    for low, high in pairwise(timed):
+        between = [i for i in range(low + 1, high) if not stops[i].tried]
+        if not between:
+            continue
+        differs = _differ(stops[low], stops[high], relevance=relevance)
+        if differs is None and (again := {i for i in (low, high) if not stops[i].here}):
+            found |= again
+        elif differs or differs is None:
+            found.add(min(between, key=lambda i: abs(2 * i - low - high)))
+    return tuple(sorted(found))
+
+
+def plan(
+    config_path: str, request: Request | Mapping[str, Any], *, dry_run: bool = False, now: datetime | None = None
+) -> dict[str, Any]:
+    """The next step of a backfill. request: a Request, or the "next" of the step before. dry_run: nothing is told to
+    the database, and no job is made ready for a node.
+
+    Returns what `nightly.plan` does and {"next": the Request of the step after this one, None when it is the last,
+    "estimate": {"commits", "tried", "seconds"}}, seconds: of one commit, None where not known.
+    Raises SettingsError, SourceError, StoreError.
+    """
+    asked_for = request if isinstance(request, Request) else Request(**request)
+    settings = config.load(Path(config_path))
+    at = now or datetime.now(UTC)
+    engine = opened(settings)
+    name = asked_for.session or measure.new_session("backfill", at, secrets.token_hex(2))
+    cell = _cell(settings, asked_for.suite, asked_for.hardware)
+    asked_for = replace(asked_for, session=name, suite=cell.suite.name)
+    found = _range(engine, settings, cell, asked_for, told=not dry_run)
+    places = wanted(found.stops, relevance=settings.policy.relevance)
+    settled = not places
+    each = nights.process_seconds(engine, *cell.place)
+    each = None if each is None else each * cell.suite.runs
+    absences: list[Absence] = []
+    if places and (away := workers.here(settings, now=at).absent(cell.target.queue)):
+        waiting = matrix.names(found.stops[place].commit for place in places)
+        absences.append(Absence(*cell.place, AbsenceReason.NO_NODE, f"{away}; {waiting} waits for it"))
+        places = ()
+    allowance = _allowance(engine, settings, cell, session=name, minutes=asked_for.minutes, at=at)
+    kept, cut = _within(found, places, allowance, seconds=each)
+    absences += cut
+    jobs = [_job(engine, found, place, session=name) for place in kept]
+    if not dry_run:
+        jobs = [grants.granted(job, settings, now=at) for job in jobs]
+        writes.record_absences(engine, name, absences, planned=[cell.place], at=at)
+    asked = (*asked_for.asked, *(job["sha"] for job in jobs))
+    more = replace(asked_for, asked=asked, steps=asked_for.steps - 1)
+    return {
+        "session": name,
+        "jobs": jobs,
+        "absences": [asdict(absence) | {"reason": absence.reason.value} for absence in absences],
+        "notes": ["settled: every change in this range lies between two neighbours"] if settled else [],
+        "problems": _problems(found, unfinished=bool(jobs) and more.steps < 1),
+        "next": asdict(more) | {"asked": list(asked)} if jobs and more.steps > 0 else None,
+        "estimate": {"commits": len(found.stops), "tried": sum(stop.tried for stop in found.stops), "seconds": each},
+    }
+
+
+def jobs_of(jobs: Sequence[Mapping[str, Any]], queue: str, devices: int) -> list[Mapping[str, Any]]:
+    """Those of a queue that take so many slots of its pool."""
+    return [job for job in jobs if job["queue"] == queue and (not queue or job["devices"] == devices)]
+
+
+def unfinished(following: Mapping[str, Any] | None) -> bool:
+    return following is not None
+
+
+def estimated(planned: Mapping[str, Any]) -> str:
+    """What a backfill costs, in words."""
+    told = planned["estimate"]
+    first, commits, tried = len(planned["jobs"]), told["commits"], told["tried"]
+    each = told["seconds"]
+    rest = commits - tried - first
+    steps = math.ceil(math.log2(commits)) if commits > 1 else 0
+
+    def cost(count: int) -> str:
+        plural = f"{count} commit{'' if count == 1 else 's'}"
+        return plural if each is None else f"{plural}, about {count * each / 60:.1f} device minutes"
+
+    if rest <= 0:
+        return f"this step: {cost(first)}; it is the last one"
+    unknown = "" if each is not None else "; how long one takes is not known yet"
+    return (
+        f"this step: {cost(first)}; then up to {cost(min(steps, rest))} for each change in between, "
+        f"at most {cost(rest)}{unknown}"
+    )
+
+
+def _open(stop: Stop) -> bool:
+    """Timed, or not tried yet."""
+    return bool(stop.levels) or not stop.tried
+
+
+def _differ(low: Stop, high: Stop, *, relevance: float) -> bool | None:
+    """Whether any series has another level at one than at the other; None where none was timed in one environment.
+
+    Processes that overlap do not tell two levels apart, however far their medians lie from each other.
+    """
+    shared = low.levels.keys() & high.levels.keys()
+    alike = False
+    for series in shared:
+        eras = [era for era in high.levels[series] if era in low.levels[series]]
+        if not eras:
+            continue
+        alike = True
+        before, after = low.levels[series][eras[-1]], high.levels[series][eras[-1]]
+        step = abs(math.log(median(after) / median(before)))
+        apart = max(before) < min(after) or max(after) < min(before)
+        if step >= math.log1p(relevance) and apart:
+            return True
+    return False if alike or not shared else None
+
+
+def _cell(settings: Settings, suite: str, hardware: str) -> Cell:
+    if not suite and len(settings.suites) != 1:
+        known = ", ".join(settings.suites) or "none"
+        raise SettingsError("no suite is named", next_step=f"choose one with --suite; perfci.toml has {known}")
+    names = [suite or next(iter(settings.suites))]
+    here = probe.hardware(settings.hardware).name
+    (cell,) = matrix.matrix(settings, suites=names, hardware=[hardware], here=lambda: here).cells
+    return cell
+
+
+def _range(engine: Engine, settings: Settings, cell: Cell, request: Request, *, told: bool) -> _Range:
+    suite = cell.suite
+    key = source.deploy_key(settings, suite)
+    mirror = source.mirror(settings.repository(suite), settings.cache, key=key)
+    first, last = _ends(mirror, suite, request.span)
+    branch = mirror.branch(suite.branch, last=_length(mirror, suite) - first + 1)
+    if told:
+        writes.sync_branch(engine, suite.name, branch)
+    commits = [commit for commit in branch if first <= (commit.position or 0) <= last]
+    runs = reads.runs(engine, suite=suite.name, hardware=cell.target.hardware, session=request.session)
+    ran = {run.commit.sha for run in runs}
+    here = ran | {*request.asked}
+    tried = reads.measured(engine, *cell.place) | here
+    levels = _levels(engine, cell, {commit.sha for commit in commits})
+    stops = [
+        Stop(commit, tried=commit.sha in tried, here=commit.sha in here, levels=levels.get(commit.sha, {}))
+        for commit in _touching(mirror, suite, commits)
+    ]
+    silent = tuple(commit for commit in commits if commit.sha in {*request.asked} - ran)
+    return _Range(cell, mirror, tuple(stops), silent)
+
+
+def _ends(mirror: source.Mirror, suite: Suite, span: str) -> tuple[int, int]:
+    """Positions on the branch."""
+    older, dots, newer = span.partition("..")
+    if not dots or not older or not newer or newer.startswith("."):
+        raise SettingsError(f"{span!r} is no range", next_step="write OLDER..NEWER, two commits of the tracked branch")
+    places: list[int] = []
+    for rev in (older, newer):
+        commit = mirror.resolve(rev, branch=suite.branch)
+        if commit.position is None:
+            raise SourceError(
+                f"{rev} ({commit.sha[:9]}) is not on the branch {suite.branch!r} of {mirror.name}",
+                next_step="name a commit of its first-parent history (git log --first-parent)",
+            )
+        places.append(commit.position)
+    if places[0] > places[1]:
+        raise SettingsError(f"{older} is newer than {newer}", next_step=f"write {newer}..{older}")
+    return places[0], places[1]
+
+
+def _length(mirror: source.Mirror, suite: Suite) -> int:
+    (tip,) = mirror.branch(suite.branch, last=1)
+    return tip.position or 0
+
+
+def _touching(mirror: source.Mirror, suite: Suite, commits: Sequence[Commit]) -> tuple[Commit, ...]:
+    """Those whose files are not those of the one before."""
+    kept: list[Commit] = []
+    before: str | None = None
+    for commit in commits:
+        tree = mirror.tree(commit.sha, suite.files)
+        if not kept or tree is None or tree != before:
+            kept.append(commit)
+        before = tree
+    return tuple(kept)
+
+
+def _levels(
+    engine: Engine, cell: Cell, shas: Collection[str]
+) -> Mapping[str, Mapping[int, Mapping[str, tuple[float, ...]]]]:
+    """By commit, series and environment."""
+    found: dict[str, dict[int, dict[str, tuple[float, ...]]]] = defaultdict(lambda: defaultdict(dict))
+    for series in reads.all_series(engine, suite=cell.suite.name, hardware=cell.target.hardware):
+        for point in reads.history(engine, series.id):
+            if point.commit.sha in shas and point.median is not None:
+                by_era = found[point.commit.sha][series.id]
+                era = f"{point.environment} {point.harness}"
+                by_era[era] = (*by_era.pop(era, ()), point.median)  # the newest one last
+    return found
+
+
+def _allowance(
+    engine: Engine, settings: Settings, cell: Cell, *, session: str, minutes: float | None, at: datetime
+) -> Allowance | None:
+    """Device time that is left for this backfill; None without a limit."""
+    hardware = cell.target.hardware
+    if minutes is not None:
+        return Allowance(minutes * 60, nights.device_seconds(engine, session).get(hardware, 0.0), "for this backfill")
+    rule = settings.hardware.get(hardware)
+    if rule is None or rule.night_minutes is None:
+        return None
+    return Allowance(rule.night_minutes * 60, nights.spent(engine, hardware, since=at - NIGHT))
+
+
+def _within(
+    found: _Range, places: Sequence[int], allowance: Allowance | None, *, seconds: float | None
+) -> tuple[tuple[int, ...], list[Absence]]:
+    """What of a step fits into the allowance, and what is cut."""
+    if allowance is None or not places:
+        return tuple(places), []
+    hardware = found.cell.target.hardware
+    priority = measure.PRIORITIES[Reason.BACKFILL]
+    claims = [Claim(place, hardware, seconds, priority, 0.0) for place in places]
+    split = budget.split(claims, {hardware: allowance})
+    if not split.cut:
+        return split.kept, []
+    told = budget.told(
+        split.cut, allowance, left=split.left[hardware], name=lambda key: matrix.names([found.stops[key].commit])
+    )
+    return split.kept, [Absence(*found.cell.place, AbsenceReason.BUDGET, told)]
+
+
+def _job(engine: Engine, found: _Range, place: int, *, session: str) -> dict[str, Any]:
+    commit, cell = found.stops[place].commit, found.cell
+    # Its place in the range, so that no two steps give one number twice.
+    number = (commit.position or 0) - (found.stops[0].commit.position or 0)
+    return measure.new_job(
+        *(cell.suite, found.mirror, commit),
+        session=session,
+        target=asdict(cell.target),
+        first_index=number * cell.suite.runs,
+        expect=reads.expected(engine, *cell.place, before=commit.position, but=session),
+        reason=Reason.BACKFILL,
+    )
+
+
+def _problems(found: _Range, *, unfinished: bool) -> list[str]:
+    told = [f"{matrix.names(found.silent)}: asked for, and nothing came back"] if found.silent else []
+    return [*told, *(["this is the last step that it may take; start it again to go on"] if unfinished else [])]
