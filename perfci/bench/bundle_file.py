@@ -26,6 +26,7 @@ from perfci.errors import SourceError
 _MAGIC = b"# perfci source bundle 1\n"
 _HEADER_BYTES = 1 << 20
 _SHA = {"sha1": re.compile(r"[0-9a-f]{40}"), "sha256": re.compile(r"[0-9a-f]{64}")}
+_FULL = (os.strerror(errno.ENOSPC), "Out of diskspace")  # the kernel's words and git's
 _FETCH_AGAIN = "delete it, then fetch it again"
 # Unpacked ones that a node keeps, beside those of the last day.
 KEPT_UNPACKED, _IN_USE_S = 10, 86400.0
@@ -155,7 +156,7 @@ def _unpack(path: Path, found: Header, folder: Path, lock: int) -> None:
             demand("update-ref", f"refs/perfci/kept/{commit}", commit, folder=folder, lock=lock)
         demand("update-ref", "--no-deref", "HEAD", found.commit, folder=folder, lock=lock)
     except SourceError as error:
-        if os.strerror(errno.ENOSPC) in error.message:
+        if any(full in error.message for full in _FULL):
             raise SourceError(error.message, next_step=f"make room for {folder.parent}") from error
         raise SourceError(f"{path} is a damaged source bundle: {error.message}", next_step=_FETCH_AGAIN) from error
 

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import json
 import os
+import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,9 @@ from perfci.errors import SourceError
 from perfci.model import RunStatus
 from tests.bench.jobs import BENCHMARK, a_subject
 from tests.bench.repositories import Repository
+from tests.faults.disks import small_disk
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -346,6 +351,30 @@ def test_without_room_there_is_one_line_and_no_half_bundle(repository: Repositor
     with pytest.raises(SourceError):
         bundle.make(full, "0" * 40, (), tmp_path / "more")
     assert not list((tmp_path / "more").glob("*.bundle"))
+
+
+def test_a_full_disk_is_told_as_one_on_either_side(repository: Repository, cache: Path, tmp_path: Path) -> None:
+    (repository.folder / "large").write_bytes(random.Random(1).randbytes(2_000_000))
+    sha = repository.commit({"a": "1"})
+    full = mirror(str(repository.folder), cache)
+    made = bundle.make(full, sha, (), cache / "bundles")
+    program = (
+        "import sys; from pathlib import Path; from perfci.bench import bundle, source; from perfci.errors import *\n"
+        "repository, cache, sha, made, disk = sys.argv[1:]\n"
+        "for step in (lambda: bundle.make(source.mirror(repository, Path(cache)), sha, ('large',), Path(disk)),\n"
+        "             lambda: source.mirror(made, Path(disk))):\n"
+        "    try: step()\n"
+        "    except SourceError as error: print(error)\n"
+    )
+    with small_disk(tmp_path / "disk", size="1m") as disk:
+        arguments = [str(repository.folder), str(cache), sha, str(made.path), str(disk.folder)]
+        command = [*disk.prefix, sys.executable, "-c", program, *arguments]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+        assert len(said) == 2, said
+        for line in said:
+            assert re.search(r"(No space left on device|Out of diskspace); make room for .*/disk", line), line
+        left = {path.name for path in disk.seen_from_outside.rglob("*") if path.is_file() and path.suffix != ".lock"}
+        assert left == set(), "nothing half-made stays"
 
 
 # ------------------------------------------------------------------------------------------ damaged and hostile ones
