@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from perfci import artifact, backup, config, keeping, nightly, synthetic
+from perfci import artifact, config, keeping, nightly, synthetic
 from perfci.config import Settings
 from perfci.errors import StoreError
 from perfci.ingest import store_files
@@ -23,15 +23,12 @@ from perfci.store.decisions import Decisions
 from perfci.store.engine import connect, writing
 from tests.build import EPOCH, H200, a_commit, a_measurement, a_run, a_sha
 from tests.databases import _database
+from tests.keeping.backups import quiet, restored, taken
 from tests.keeping.contents import tables_of
 from tests.store.processes import at_once
 
 NIGHTS = 130
 SUITE = "kernels"
-
-
-def quiet(line: str) -> None:
-    pass
 
 
 @pytest.fixture
@@ -49,6 +46,41 @@ def into(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> I
         return
     with _database(request.getfixturevalue("postgresql_server"), "template0") as url:
         yield url.render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of `a_history`, result files included."""
+    settings = Settings(root=tmp_path_factory.mktemp("history"))
+    settings.incoming.mkdir(parents=True)
+    url = f"sqlite:///{settings.state / 'perfci.db'}"
+    schema.upgrade(url)
+    engine = store.hurried(url)
+    a_history(engine, settings)
+    taken(engine, settings.root / "history.tar", artifacts=settings.artifacts)
+    return settings.root / "history.tar"
+
+
+@pytest.fixture
+def known(database_url: str, settings: Settings, history: Path) -> Iterator[sa.Engine]:
+    """A database that has it, on both kinds, and the folder of result files."""
+    restored(database_url, history, artifacts=settings.artifacts)
+    engine = store.hurried(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def known_here(new_sqlite: Callable[[Path], str], settings: Settings, history: Path) -> sa.Engine:
+    """The same on SQLite alone."""
+    url = new_sqlite(settings.state / "perfci.db")
+    restored(url, history, artifacts=settings.artifacts)
+    return store.hurried(url)
+
+
+@pytest.fixture
+def into_here(settings: Settings) -> str:
+    return f"sqlite:///{settings.state / 'rebuilt.db'}"
 
 
 def ingested(engine: sa.Engine, settings: Settings, *, origin: Origin | None = None) -> None:
@@ -131,14 +163,13 @@ def named(engine: sa.Engine) -> Mapping[str, list[dict[str, Any]]]:
 
 
 def test_the_database_comes_back_from_the_files_and_the_decisions_to_the_last_bit(
-    engine: sa.Engine, settings: Settings, into: str
+    known: sa.Engine, settings: Settings, into: str
 ) -> None:
-    a_history(engine, settings)
-    told = rebuilt(settings, into, decisions.read(engine))
+    told = rebuilt(settings, into, decisions.read(known))
     assert told.whole and told.stored == 62 and told.new_alerts == 0
     other = connect(into)
     schema.check(other)
-    ours, theirs = named(engine), named(other)
+    ours, theirs = named(known), named(other)
     for rows in (*ours["alert"], *theirs["alert"]):
         rows.pop("updated_at")  # detection looked at it again
         rows["evidence"].pop("session")
@@ -146,53 +177,51 @@ def test_the_database_comes_back_from_the_files_and_the_decisions_to_the_last_bi
     other.dispose()
 
 
-def test_a_backup_has_the_decisions_too(engine: sa.Engine, settings: Settings, into: str, tmp_path: Path) -> None:
-    a_history(engine, settings)
-    backup.take(engine, tmp_path / "all.tar.gz", artifacts=None, now=EPOCH, echo=quiet)
+def test_a_backup_has_the_decisions_too(
+    known_here: sa.Engine, settings: Settings, into_here: str, tmp_path: Path
+) -> None:
+    taken(known_here, tmp_path / "all.tar.gz")
     said = keeping.decisions_of(tmp_path / "all.tar.gz", tmp_path, echo=quiet)
-    assert said == decisions.read(engine)
+    assert said == decisions.read(known_here)
     assert [path.name for path in tmp_path.glob("decisions-*")] == []
 
 
 def test_without_decisions_measurements_are_the_same_and_alerts_are_new(
-    engine: sa.Engine, settings: Settings, into: str
+    known: sa.Engine, settings: Settings, into: str
 ) -> None:
-    a_history(engine, settings)
     told = rebuilt(settings, into, None)
     assert (told.alerts, told.new_alerts, told.whole) == (0, 1, True)
     other = connect(into)
-    ours, theirs = named(engine), named(other)
+    ours, theirs = named(known), named(other)
     for row in (*ours["run"], *theirs["run"]):
         row["origin"] = None  # only the database knew that they were delivered
     for table in ("run", "measurement", "control", "series", "environment", "hardware", "node"):
         assert theirs[table] == ours[table]
-    (old,), (new,) = reads.alerts(engine, open_only=False), reads.alerts(other, open_only=False)
+    (old,), (new,) = reads.alerts(known, open_only=False), reads.alerts(other, open_only=False)
     assert (new.series, new.commit.sha, new.ratio) == (old.series, old.commit.sha, old.ratio)
     assert (new.state, new.note) == (AlertState.NEW, "")
     other.dispose()
 
 
-def test_raw_samples_that_were_thinned_come_back(engine: sa.Engine, settings: Settings, into: str) -> None:
-    a_history(engine, settings)
-    before = named(engine)["measurement"]
-    list(store.thin(engine, before=EPOCH + timedelta(days=100)))
-    rebuilt(settings, into, decisions.read(engine))
-    other = connect(into)
+def test_raw_samples_that_were_thinned_come_back(known_here: sa.Engine, settings: Settings, into_here: str) -> None:
+    before = named(known_here)["measurement"]
+    list(store.thin(known_here, before=EPOCH + timedelta(days=100)))
+    rebuilt(settings, into_here, decisions.read(known_here))
+    other = connect(into_here)
     assert named(other)["measurement"] == before
     other.dispose()
 
 
 def test_an_answered_alert_that_detection_no_longer_finds_is_not_forgotten(
-    engine: sa.Engine, settings: Settings, into: str
+    known_here: sa.Engine, settings: Settings, into_here: str
 ) -> None:
     """It was raised when less was known: the files alone would not raise it."""
-    a_history(engine, settings)
-    with writing(engine) as connection:
+    with writing(known_here) as connection:
         alert = tables.alert
         other_commit = sa.select(tables.commit.c.id).where(tables.commit.c.position == 3).limit(1).scalar_subquery()
         connection.execute(sa.update(alert).values(commit_id=other_commit))
-    told = rebuilt(settings, into, decisions.read(engine))
-    other = connect(into)
+    told = rebuilt(settings, into_here, decisions.read(known_here))
+    other = connect(into_here)
     found = {alert.commit.position: alert for alert in reads.alerts(other, open_only=False)}
     assert found[3].note == "10 % for less memory" and found[3].evidence["found"] is False
     assert told.new_alerts == 1 and len(found) == 2
@@ -221,15 +250,14 @@ def test_a_generated_year_is_rebuilt_with_its_alerts(settings: Settings, new_sql
 # ------------------------------------------------------------------------------------------------ killed, twice at once
 
 
-def test_a_rebuild_that_was_killed_goes_on_where_it_was(engine: sa.Engine, settings: Settings, into: str) -> None:
-    a_history(engine, settings)
-    said = decisions.read(engine)
+def test_a_rebuild_that_was_killed_goes_on_where_it_was(known: sa.Engine, settings: Settings, into: str) -> None:
+    said = decisions.read(known)
     for step in ("store", "lay", "detect"):
-        assert at_once(die_in, [(settings, into, said, step)]) == [step]
+        assert die_in(settings, into, said, step) == step
     told = rebuilt(settings, into, said)
     assert (told.stored, told.known, told.whole) == (0, 62, True)
     other = connect(into)
-    ours, theirs = named(engine), named(other)
+    ours, theirs = named(known), named(other)
     for rows in (*ours["alert"], *theirs["alert"]):
         rows.pop("updated_at")
         rows["evidence"].pop("session")
@@ -269,29 +297,29 @@ def die_in(settings: Settings, url: str, said: Decisions, step: str) -> str:
     return "finished"
 
 
-def test_two_rebuilds_at_once_give_one_database(engine: sa.Engine, settings: Settings, into: str) -> None:
-    a_history(engine, settings)
-    said = decisions.read(engine)
+def test_two_rebuilds_at_once_give_one_database(known: sa.Engine, settings: Settings, into: str) -> None:
+    said = decisions.read(known)
     schema.upgrade(into)
     told = at_once(rebuilt, [(settings, into, said)] * 2)
     assert all(each.whole and each.stored + each.known == 62 for each in told)
     assert sum(each.stored for each in told) == 62
     other = connect(into)
-    ours, theirs = named(engine), named(other)
+    ours, theirs = named(known), named(other)
     for table in ("run", "measurement", "control", "commit", "absence", "notification"):
         assert theirs[table] == ours[table]
     assert [alert.state for alert in reads.alerts(other, open_only=False)] == [AlertState.ACCEPTED]
     other.dispose()
 
 
-def test_what_somebody_says_while_it_is_rebuilt_stays(engine: sa.Engine, settings: Settings, into: str) -> None:
-    a_history(engine, settings)
-    said = decisions.read(engine)
-    assert at_once(die_in, [(settings, into, said, "detect")]) == ["detect"]
-    other = connect(into)
+def test_what_somebody_says_while_it_is_rebuilt_stays(
+    known_here: sa.Engine, settings: Settings, into_here: str
+) -> None:
+    said = decisions.read(known_here)
+    assert die_in(settings, into_here, said, "detect") == "detect"
+    other = connect(into_here)
     (alert,) = reads.alerts(other, open_only=False)
     writes.triage(other, alert.id, state=AlertState.FIXED, assignee="another", note="meanwhile")
-    rebuilt(settings, into, said)
+    rebuilt(settings, into_here, said)
     (alert,) = reads.alerts(other, open_only=False)
     assert (alert.state, alert.assignee, alert.note) == (AlertState.FIXED, "another", "meanwhile")
     other.dispose()
@@ -300,19 +328,16 @@ def test_what_somebody_says_while_it_is_rebuilt_stays(engine: sa.Engine, setting
 # ------------------------------------------------------------------------------------------------ refused, or told
 
 
-def test_a_database_with_rows_is_not_rebuilt(database_url: str, engine: sa.Engine, settings: Settings) -> None:
-    a_history(engine, settings)
-    before = tables_of(engine)
+def test_a_database_with_rows_is_not_rebuilt(database_url: str, known: sa.Engine, settings: Settings) -> None:
+    before = tables_of(known)
     with pytest.raises(StoreError, match=r"has rows already \(in absence\); name an empty database with --into"):
         rebuilt(settings, database_url, None)
-    assert tables_of(engine) == before
+    assert tables_of(known) == before
 
 
 def test_damaged_and_missing_files_are_told_by_name_and_the_rest_is_stored(
-    settings: Settings, new_sqlite: Callable[[Path], str]
+    settings: Settings, known_here: sa.Engine, into_here: str
 ) -> None:
-    engine = connect(new_sqlite(settings.state / "perfci.db"))
-    a_history(engine, settings)
     files = keeping.result_files(settings.artifacts)
     cut, other, gone = files[0], files[1], files[2]
     cut.write_bytes(cut.read_bytes()[:-100])
@@ -320,18 +345,18 @@ def test_damaged_and_missing_files_are_told_by_name_and_the_rest_is_stored(
     gone.unlink()
     (settings.artifacts / "ab" / "notes.txt").parent.mkdir(exist_ok=True)
     (settings.artifacts / "ab" / "notes.txt").touch()
-    told = rebuilt(settings, f"sqlite:///{settings.state / 'rebuilt.db'}", decisions.read(engine))
+    told = rebuilt(settings, into_here, decisions.read(known_here))
     assert not told.whole and told.stored == 59
     assert [str(cut) in told.refused[0], str(other) in told.refused[1]] == [True, True]
     assert set(told.missing) == {path.name.removesuffix(artifact.SUFFIX) for path in (cut, other, gone)}
 
 
-def test_an_alert_of_a_series_without_any_file_is_told(settings: Settings, new_sqlite: Callable[[Path], str]) -> None:
-    engine = connect(new_sqlite(settings.state / "perfci.db"))
-    a_history(engine, settings)
+def test_an_alert_of_a_series_without_any_file_is_told(
+    settings: Settings, known_here: sa.Engine, into_here: str
+) -> None:
     shutil.rmtree(settings.artifacts)
     settings.artifacts.mkdir()
-    told = rebuilt(settings, f"sqlite:///{settings.state / 'rebuilt.db'}", decisions.read(engine))
+    told = rebuilt(settings, into_here, decisions.read(known_here))
     (left,) = told.left
     assert left.startswith("alert 1 (kernels / cpu-test-2c / decode/tiny / torch-eager / latency at ")
     assert len(told.missing) == 62
