@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Param, dag, task, task_group
 
-from perfci import backfill, config, nightly, node
+from perfci import backfill, config, nightly, node, queues
 
 SETTINGS = config.load(Path(CONFIG := str(config.find(Path.cwd()))))
 PARAMS = {
@@ -25,19 +25,14 @@ PARAMS = {
 }
 JOB = "{{ task.op_kwargs['job']['suite'] }} {{ task.op_kwargs['job']['sha'][:9] }}"
 ARGS: Any = {"catchup": False, "default_args": {"retries": 1, "retry_delay": timedelta(seconds=5)}}
-STEP: dict[str, Any] = {"map_index_template": JOB, "priority_weight": 25, "weight_rule": "absolute", "retries": 0}
-if SETTINGS.service.executor:  # a node may be lost with its job
-    STEP |= {"executor": SETTINGS.service.executor, "retries": 2, "retry_delay": timedelta(minutes=1)}
-WANTED = {(rule.queue, suite.devices) for rule in SETTINGS.hardware.values() for suite in SETTINGS.suites.values()}
+STEP: Any = {"map_index_template": JOB, "priority_weight": 25, "weight_rule": "absolute"}  # the same for all its jobs
 NEXT = "{{ ti.xcom_pull(task_ids='plan', key='session') }}-{{ params.steps - 1 }}"
 AGAIN: Any = {"logical_date": None, "trigger_run_id": NEXT, "skip_when_already_exists": True}
 
 
-def device(queue: str, devices: int) -> Any:
-    place = {"pool": queue or "device", "pool_slots": devices, **({"queue": queue} if queue else {}), **STEP}
-    build, measure = (task(**place)(step) for step in (node.build, node.measure))
-    name = place["pool"] + (f"-x{devices}" if devices > 1 else "")
-    return task_group(group_id=name)(lambda job: build(CONFIG, job=job) >> measure(CONFIG, job=job))
+def device(place: queues.Place) -> Any:
+    build, measure = (task(**STEP, **place.options)(step) for step in (node.build, node.measure))
+    return task_group(group_id=place.name)(lambda job: build(CONFIG, job=job) >> measure(CONFIG, job=job))
 
 
 @dag("backfill", schedule=None, max_active_runs=1, params=PARAMS, doc_md=__doc__, tags=["perfci"], **ARGS)
@@ -48,13 +43,13 @@ def steps() -> None:
 
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
-    jobs = task(task_id="jobs")(backfill.jobs_of)
     stored = task(trigger_rule="all_done")(nightly.ingest)(CONFIG)
     more = task.short_circuit(task_id="more")(backfill.unfinished)(planned["next"])
     stored >> task()(nightly.detect)(CONFIG, planned["session"]) >> [worked, more]
     more >> TriggerDagRunOperator(task_id="again", trigger_dag_id="backfill", conf=planned["next"], **AGAIN)
-    for queue, devices in [("", 1), *sorted(wanted for wanted in WANTED if wanted[0])]:
-        device(queue, devices).expand(job=jobs(planned["jobs"], queue, devices)) >> [stored, worked]
+    for place in queues.places(SETTINGS):
+        jobs = task(task_id="jobs")(queues.waiting)(planned["jobs"], place.queue, place.devices)
+        device(place).expand(job=jobs) >> [stored, worked]
 
 
 steps()

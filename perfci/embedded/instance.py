@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from perfci import queues
 from perfci.airflow import Airflow
 from perfci.config import Settings
 from perfci.embedded import home as homes
@@ -121,7 +122,7 @@ def start(
                 airflow.fail(DAG, run.id)
                 echo(f"{run.id} was interrupted earlier and is marked failed")
             tree.start(home.program("scheduler", "--skip-serve-logs"))
-        for pool, slots in options.slots(settings).items():
+        for pool, slots in queues.slots(settings).items():
             airflow.set_pool(pool, slots=slots, description="So many devices: a job takes as many as it needs")
         _wait_for_dag(airflow, since=since, check=tree.check)
         yield airflow

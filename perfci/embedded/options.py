@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from perfci import share
+from perfci import queues, share
 from perfci.config import Service, Settings
 from perfci.embedded import home as homes
 from perfci.embedded import plugin
@@ -47,15 +47,6 @@ def write(settings: Settings, home: Home, *, port: int, scheduled: bool) -> None
 def is_edge(service: Service) -> bool:
     """Jobs are taken by edge workers on nodes."""
     return service.executor == EDGE
-
-
-def slots(settings: Settings) -> dict[str, int]:
-    """Of each pool: one for the device of this machine, and one a queue as large as its devices."""
-    found = {"device": 1}
-    for rule in settings.hardware.values():
-        if rule.queue:
-            found[rule.queue] = found.get(rule.queue, 0) + rule.slots
-    return found
 
 
 def reached_at(bind: str, port: int) -> str:
@@ -144,7 +135,7 @@ def _executors(service: Service) -> str:
 
 def _parallelism(settings: Settings) -> int:
     """Airflow counts the steps of all executors together, and forks so many workers for its own."""
-    return PARALLELISM + (sum(slots(settings).values()) - 1 if is_edge(settings.service) else 0)
+    return PARALLELISM + (sum(queues.slots(settings).values()) - 1 if is_edge(settings.service) else 0)
 
 
 def _asynchronous(url: str) -> dict[str, object]:

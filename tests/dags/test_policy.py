@@ -115,6 +115,19 @@ def test_a_job_takes_as_many_slots_of_its_pool_as_it_needs_devices(tmp_path: Pat
     assert {tasks[name]["pool"] for name in ("h200.measure", "h200-x4.measure")} == {"h200"}
 
 
+def test_a_node_that_knows_neither_suites_nor_other_hardware_finds_the_steps_of_its_queue(
+    tmp_path: Path, of_team: dict[str, Any]
+) -> None:
+    own = "[hardware.h200]\nqueue = 'h200'\nslots = 4\n[service]\nexecutor = 'LocalExecutor'\n"
+    for name, dag in read(tmp_path, own)["dags"].items():
+        tasks = dag["tasks"]
+        assert {f"h200{more}.{step}" for more in ("", "-x2", "-x3", "-x4") for step in ("build", "measure")} <= set(
+            tasks
+        )
+        for step in ("h200.build", "h200.measure"):
+            assert tasks[step] == of_team["dags"][name]["tasks"][step] | {"upstream": tasks[step]["upstream"]}
+
+
 def test_a_night_s_jobs_have_one_priority_below_checks_and_above_backfill(of_team: dict[str, Any]) -> None:
     tasks = of_team["dags"]["nightly"]["tasks"]
     weights = {(tasks[name]["priority_weight"], tasks[name]["weight_rule"]) for name in tasks if "." in name}
@@ -133,7 +146,7 @@ def test_a_backfill_comes_last_and_its_next_step_is_started_by_the_one_before(of
 
 def test_without_queues_everything_runs_on_the_one_device(facts: dict[str, Any]) -> None:
     tasks = facts["dags"]["nightly"]["tasks"]
-    assert sorted(tasks) == ["detect", "device.build", "device.measure", "ingest", "jobs", "plan", "worked"]
+    assert sorted(tasks) == ["detect", "device.build", "device.measure", "ingest", "jobs", "notify", "plan", "worked"]
     assert tasks["device.measure"]["upstream"] == ["device.build", "jobs"]
     assert tasks["device.measure"]["executor"] is None
     assert [name for name, task in tasks.items() if task["pool"] != "default_pool"] == [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci import config
+from perfci import config, queues
 from perfci.config import HardwareRule, Service, Settings
 from perfci.embedded import home as homes
 from perfci.embedded import metadata, options, ports
@@ -155,7 +155,7 @@ def test_a_step_whose_node_is_gone_is_tried_again_soon_and_one_that_waits_is_not
 def test_a_queue_has_as_many_slots_as_its_hardware_and_airflow_as_many_as_all_of_them(settings: Settings) -> None:
     h200, h200b = HardwareRule("h200", queue="h200", slots=8), HardwareRule("h200-low", queue="h200", slots=2)
     team = with_service(settings, EDGE, h200=h200, h200b=h200b, other=HardwareRule("other", slots=4))
-    assert options.slots(team) == {"device": 1, "h200": 10}
+    assert queues.slots(team) == {"device": 1, "h200": 10}
     assert int(write(team)["core"]["parallelism"]) == int(write(settings)["core"]["parallelism"]) + 10
 
 
