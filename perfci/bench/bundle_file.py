@@ -83,14 +83,12 @@ def opened(path: Path, found: Header, folders: Path) -> Path:
     with exclusive(folder.with_suffix(".lock")) as lock:
         if not folder.is_dir():
             new = folder.with_suffix(".new")
-            if new.exists():
-                remove_tree(new)  # a killed run began it
+            _remove(new)  # a killed run began it
             try:
                 _unpack(path, found, new, lock)
                 new.rename(folder)
             finally:
-                if new.exists():
-                    remove_tree(new)
+                _remove(new)
         os.utime(folder)
     _trim(folders)
     return folder
@@ -181,12 +179,35 @@ def _checked(folder: Path, found: Header) -> list[str]:
 
 def _trim(folders: Path) -> None:
     """Away with unpacked bundles that nothing has used for long."""
-    used: list[tuple[float, Path]] = []
-    for folder in folders.glob("bundle-*.git"):
-        with contextlib.suppress(OSError):
-            used.append((folder.stat().st_mtime, folder))
-    for when, folder in sorted(used, reverse=True)[KEPT_UNPACKED:]:
-        if time.time() - when < _IN_USE_S or any(folder.glob("worktrees/*")):
+    used = sorted(((_used_at(folder), folder) for folder in folders.glob("bundle-*.git")), reverse=True)
+    for _, folder in used[KEPT_UNPACKED:]:
+        if _used_at(folder) > time.time() - _IN_USE_S or _checked_out(folder):
             continue
         with contextlib.suppress(SourceError), exclusive(folder.with_suffix(".lock"), patience_s=0):
-            remove_tree(folder)
+            if _used_at(folder) <= time.time() - _IN_USE_S and folder.is_dir():  # still, with the lock
+                _remove(folder.with_suffix(".new"))
+                folder.rename(folder.with_suffix(".new"))  # nobody takes a half-removed one for whole
+    for left in folders.glob("bundle-*.new"):
+        with contextlib.suppress(SourceError), exclusive(left.with_suffix(".lock"), patience_s=0):
+            _remove(left)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        remove_tree(folder)
+
+
+def _used_at(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:  # another process removed it
+        return 0.0
+
+
+def _checked_out(folder: Path) -> bool:
+    """Whether one of its worktrees is there; a killed run leaves the name of one that is not."""
+    for link in folder.glob("worktrees/*/gitdir"):
+        with contextlib.suppress(OSError):
+            if Path(os.fsdecode(link.read_bytes().strip())).exists():
+                return True
+    return False

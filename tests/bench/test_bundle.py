@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from perfci import artifact
-from perfci.bench import bundle, suite
+from perfci.bench import bundle, bundle_file, suite
 from perfci.bench.checkout import worktree
 from perfci.bench.source import Mirror, mirror
 from perfci.errors import SourceError
@@ -135,7 +136,7 @@ def imported(
     data=st.data(),
 )
 @settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],
@@ -340,6 +341,29 @@ def test_old_bundles_are_trimmed_and_those_that_a_job_may_wait_for_are_not(
     assert bundle.trim(folder, now=now, keep=1) == (made[5], made[6]), "the one of two days ago may be waited for"
     assert sorted(folder.glob("*.bundle")) == sorted((made[0], made[2]))
     assert bundle.make(full, sha, ("a",), folder).path == made[40], "made again when it is asked for"
+
+
+def test_a_node_keeps_what_it_uses_and_the_newest_of_what_it_unpacked(
+    repository: Repository, cache: Path, node: Path
+) -> None:
+    folders = []
+    for number in range(bundle_file.KEPT_UNPACKED + 3):
+        sha = repository.commit({"a": str(number)})
+        made = bundle.make(mirror(str(repository.folder), cache), sha, (), cache / "bundles")
+        found = mirror(str(made.path), node)
+        folders.append(found.folder)
+        if number == 0:
+            in_use = worktree(found, sha, (), node / "tree")
+            in_use.__enter__()
+    for age, folder in enumerate(reversed(folders), 1):
+        os.utime(folder, (time.time() - age * 86400, time.time() - age * 86400))
+    (node / "repositories" / "bundle-other.new").mkdir()
+    found.folder.rename(found.folder.with_suffix(".new"))  # as a run leaves it that was killed in between
+    mirror(str(made.path), node)
+    gone = [folder for folder in folders if not folder.exists()]
+    assert gone == folders[1:3], "the oldest has a worktree"
+    assert not list((node / "repositories").glob("*.new")), "nor what another killed run left"
+    in_use.__exit__(None, None, None)
 
 
 def test_without_room_there_is_one_line_and_no_half_bundle(repository: Repository, cache: Path, tmp_path: Path) -> None:
