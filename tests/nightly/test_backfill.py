@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfci import backfill, config, nightly
-from perfci.backfill import Request, Stop, wanted
+from perfci.backfill import Request
+from perfci.backfill.halving import Stop, wanted
 from perfci.bench import probe
 from perfci.errors import PerfciError, SettingsError
 from perfci.model import Commit
@@ -31,7 +32,7 @@ RELEVANCE = 0.01
 
 
 def stop(place: int, *medians: float, era: str = "e", here: bool = True, tried: bool | None = None) -> Stop:
-    levels = {1: {era: medians}} if medians else {}
+    levels = {"a": {era: medians}} if medians else {}
     return Stop(a_commit(place), tried=bool(medians) if tried is None else tried, here=here, levels=levels)
 
 
@@ -90,12 +91,12 @@ def test_ends_of_other_environments_are_measured_again_once_before_they_are_comp
     assert next_of(old, untried(2), replace(new, here=True)) == (0,)
     # A commit may bring an environment of its own; then it is compared all the same.
     assert next_of(replace(old, here=True), untried(2), replace(new, here=True)) == (1,)
-    both = Stop(old.commit, tried=True, here=True, levels={1: {"old driver": (1.0,), "new driver": (2.0,)}})
+    both = Stop(old.commit, tried=True, here=True, levels={"a": {"old driver": (1.0,), "new driver": (2.0,)}})
     assert next_of(both, untried(2), new) == ()
 
 
 def test_series_that_only_one_of_two_commits_has_tell_nothing() -> None:
-    other = replace(stop(3, 2.0), levels={2: {"e": (2.0,)}})
+    other = replace(stop(3, 2.0), levels={"b": {"e": (2.0,)}})
     assert next_of(stop(1, 1.0), untried(2), other) == ()
 
 
@@ -177,7 +178,11 @@ def test_a_change_is_found_between_its_neighbours_in_as_many_steps_as_halving_ta
     history = History(place, [1.0] * 11 + [1.3] * 6)
     asked, last = history.settle(request(history))
     assert asked == [[0, 16], [8], [12], [10], [11]]
-    assert last["notes"] == ["settled: every change in this range lies between two neighbours"]
+    assert last["notes"] == [
+        f'changed from {history.shas[10][:9]} "Number 10" to {history.shas[11][:9]} "Number 11": '
+        "decode/tiny / torch-eager, latency x 1.300",
+        "settled: every change in this range lies between two neighbours",
+    ]
     jobs = reads.runs(place.engine, suite="toy")
     assert len({run.session for run in jobs}) == 1
     assert len({run.index for run in jobs}) == len(jobs) == 6

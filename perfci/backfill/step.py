@@ -1,10 +1,4 @@
-"""Commits of the past, measured afterwards: the ends of a range first, then the middle of each stretch over which the
-level changed, until every change lies between two neighbours.
-
-What comes next depends on what was found, so a backfill is a chain of steps: `plan`, build and measure its jobs,
-ingest, and plan again with what the plan gave as "next". Commits that leave the suite's files as they were are never
-measured.
-"""
+"""One step of a backfill: what it asks for, read from the repository and the database, and told in words."""
 
 from __future__ import annotations
 
@@ -12,16 +6,15 @@ import math
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from sqlalchemy import Engine
 
 from perfci import budget, config, grants, matrix, measure, workers
+from perfci.backfill.halving import Stop, summary, wanted
 from perfci.bench import probe, source
 from perfci.budget import Allowance, Claim
 from perfci.config import Settings, Suite
@@ -60,20 +53,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """One commit of the range. tried: measured, or asked for in vain. here: in this backfill's own session.
-
-    levels: by series, the medians of its processes in each environment, the newest one last; empty where nothing was
-    timed.
-    """
-
-    commit: Commit
-    tried: bool = False
-    here: bool = False
-    levels: Mapping[int, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Range:
     """stops: the commits that touch the suite's files, oldest first. silent: of those that earlier steps asked for, the
     ones that gave no result."""
@@ -82,33 +61,6 @@ class _Range:
     mirror: source.Mirror
     stops: tuple[Stop, ...]
     silent: tuple[Commit, ...]
-
-
-def wanted(stops: Sequence[Stop], *, relevance: float) -> tuple[int, ...]:
-    """Places in the range that are to be measured next; none when it is settled.
-
-    Ends of which nothing can be timed give way to their neighbours. A stretch between two timed commits is halved where
-    they differ. Where they were never timed in one environment they are measured again first, in this session: a driver
-    that was updated between two nights is no commit's doing.
-    """
-    order = range(len(stops))
-    ends = {
-        end for way in (order, reversed(order)) if (end := next((i for i in way if _open(stops[i])), None)) is not None
-    }
-    if new := {end for end in ends if not stops[end].tried}:
-        return tuple(sorted(new))
-    timed = [i for i in order if stops[i].levels]
-    found: set[int] = set()
-    for low, high in pairwise(timed):
-        between = [i for i in range(low + 1, high) if not stops[i].tried]
-        if not between:
-            continue
-        differs = _differ(stops[low], stops[high], relevance=relevance)
-        if differs is None and (again := {i for i in (low, high) if not stops[i].here}):
-            found |= again
-        elif differs or differs is None:
-            found.add(min(between, key=lambda i: abs(2 * i - low - high)))
-    return tuple(sorted(found))
 
 
 def plan(
@@ -151,7 +103,7 @@ def plan(
         "session": name,
         "jobs": jobs,
         "absences": [asdict(absence) | {"reason": absence.reason.value} for absence in absences],
-        "notes": ["settled: every change in this range lies between two neighbours"] if settled else [],
+        "notes": summary(found.stops, relevance=settings.policy.relevance) if settled else [],
         "problems": _problems(found, unfinished=bool(jobs) and more.steps < 1),
         "next": asdict(more) | {"asked": list(asked)} if jobs and more.steps > 0 else None,
         "estimate": {"commits": len(found.stops), "tried": sum(stop.tried for stop in found.stops), "seconds": each},
@@ -186,31 +138,6 @@ def estimated(planned: Mapping[str, Any]) -> str:
         f"this step: {cost(first)}; then up to {cost(min(steps, rest))} for each change in between, "
         f"at most {cost(rest)}{unknown}"
     )
-
-
-def _open(stop: Stop) -> bool:
-    """Timed, or not tried yet."""
-    return bool(stop.levels) or not stop.tried
-
-
-def _differ(low: Stop, high: Stop, *, relevance: float) -> bool | None:
-    """Whether any series has another level at one than at the other; None where none was timed in one environment.
-
-    Processes that overlap do not tell two levels apart, however far their medians lie from each other.
-    """
-    shared = low.levels.keys() & high.levels.keys()
-    alike = False
-    for series in shared:
-        eras = [era for era in high.levels[series] if era in low.levels[series]]
-        if not eras:
-            continue
-        alike = True
-        before, after = low.levels[series][eras[-1]], high.levels[series][eras[-1]]
-        step = abs(math.log(median(after) / median(before)))
-        apart = max(before) < min(after) or max(after) < min(before)
-        if step >= math.log1p(relevance) and apart:
-            return True
-    return False if alike or not shared else None
 
 
 def _cell(settings: Settings, suite: str, hardware: str) -> Cell:
@@ -283,13 +210,14 @@ def _touching(mirror: source.Mirror, suite: Suite, commits: Sequence[Commit]) ->
 
 def _levels(
     engine: Engine, cell: Cell, shas: Collection[str]
-) -> Mapping[str, Mapping[int, Mapping[str, tuple[float, ...]]]]:
+) -> Mapping[str, Mapping[str, Mapping[str, tuple[float, ...]]]]:
     """By commit, series and environment."""
-    found: dict[str, dict[int, dict[str, tuple[float, ...]]]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[str, dict[str, tuple[float, ...]]]] = defaultdict(lambda: defaultdict(dict))
     for series in reads.all_series(engine, suite=cell.suite.name, hardware=cell.target.hardware):
+        name = f"{series.key.workload} / {series.key.implementation}, {series.key.metric}"
         for point in reads.history(engine, series.id):
             if point.commit.sha in shas and point.median is not None:
-                by_era = found[point.commit.sha][series.id]
+                by_era = found[point.commit.sha][name]
                 era = f"{point.environment} {point.harness}"
                 by_era[era] = (*by_era.pop(era, ()), point.median)  # the newest one last
     return found
