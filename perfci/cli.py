@@ -19,7 +19,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from perfci import __version__, config, logs
-from perfci.commands import metrics, nodes, notify, runner, serve
+from perfci.commands import db as keeping
+from perfci.commands import metrics, nodes, notify, runner, serve, units
 from perfci.config import Settings
 from perfci.errors import PerfciError, SettingsError
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-db = typer.Typer(help="Make the database (upgrade) or look at it (check).", rich_markup_mode=None)
+db = typer.Typer(help="Make the database, look at it, take it away and bring it back.", rich_markup_mode=None)
 # typer keeps its own copy of click in some versions and uses the installed one in others.
 UsageProblem: Any = typer.BadParameter.__mro__[2]
 assert UsageProblem.__name__ == "ClickException"
@@ -326,8 +327,9 @@ def check() -> None:
     typer.echo("the database has the newest schema")
 
 
+keeping.register(db)
 app.add_typer(db, name="db")
-for commands in (metrics, nodes, notify, runner, serve):
+for commands in (metrics, nodes, notify, runner, serve, units):
     commands.register(app)
 
 
