@@ -45,7 +45,7 @@ def steps() -> None:
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
     stored = task(trigger_rule="all_done")(nightly.ingest)(CONFIG)
     more = task.short_circuit(task_id="more")(backfill.unfinished)(planned["next"])
-    stored >> task()(nightly.detect)(CONFIG, planned["session"]) >> [worked, more]
+    stored >> task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"]) >> [worked, more]
     more >> TriggerDagRunOperator(task_id="again", trigger_dag_id="backfill", conf=planned["next"], **AGAIN)
     for place in queues.places(SETTINGS):
         jobs = task(task_id="jobs")(queues.waiting)(planned["jobs"], place.queue, place.devices)

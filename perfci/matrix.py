@@ -135,11 +135,13 @@ def due(
 
 def names(commits: Iterable[Commit]) -> str:
     """For people."""
-    return ", ".join(f'{commit.sha[:9]} "{_shortened(commit.subject)}"' for commit in commits)
+    return ", ".join(name(commit.sha, commit.subject) for commit in commits)
 
 
-def _shortened(subject: str) -> str:
-    return subject if len(subject) <= _SUBJECT else f"{subject[: _SUBJECT - 1]}…"
+def name(sha: str, subject: str) -> str:
+    """Of a commit, for people."""
+    shown = subject if len(subject) <= _SUBJECT else f"{subject[: _SUBJECT - 1]}…"
+    return f'{sha[:9]} "{shown}"'
 
 
 def _targets(settings: Settings, here: Callable[[], str]) -> tuple[Target, ...]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -29,7 +30,7 @@ from perfci.config import Policy, Settings, Suite
 from perfci.errors import PerfciError, SourceError
 from perfci.ingest import store_files
 from perfci.matrix import Cell, Due, Reason
-from perfci.model import AbsenceReason, Commit, Origin
+from perfci.model import AbsenceReason, Commit, Origin, RunStatus
 from perfci.notify import send
 from perfci.store import engine as database
 from perfci.store import nights, reads, schema, writes
@@ -278,14 +279,35 @@ def ingest(config_path: str, paths: Sequence[str] | None = None, *, recorded: bo
     return store_files(opened(settings), settings, named, origin=origin)
 
 
-def detect(config_path: str, session: str, *, synthetic: bool = False) -> dict[str, Any]:
-    """`detect_in` the database of these settings."""
+def detect(
+    config_path: str, session: str, jobs: Sequence[Mapping[str, Any]] = (), *, synthetic: bool = False
+) -> dict[str, Any]:
+    """`detect_in` the database of these settings. jobs: of the night's plan; those that gave less than they were to are
+    told as missing, by name."""
     settings = config.load(Path(config_path))
     engine = opened(settings)
     try:
+        lost = _lost(engine, session, jobs)
+        places = {(str(job["suite"]), str(job["hardware"])) for job in jobs}
+        writes.record_absences(
+            engine, session, lost, planned=places, at=datetime.now(UTC), reasons=[AbsenceReason.NO_NODE]
+        )
         return detect_in(engine, session, policy=settings.policy, synthetic=synthetic)
     finally:
         engine.dispose()
+
+
+def _lost(engine: Engine, session: str, jobs: Sequence[Mapping[str, Any]]) -> list[Absence]:
+    """By suite and hardware, the jobs that have fewer results than processes; a build that failed has one."""
+    told: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for job in jobs:
+        place = (str(job["suite"]), str(job["hardware"]))
+        found = reads.runs(engine, suite=place[0], hardware=place[1], sha=str(job["sha"]), session=session)
+        if len(found) < int(job["runs"]) and not any(run.status is RunStatus.BUILD_FAILED for run in found):
+            name = matrix.name(str(job["sha"]), str(job["subject"]))
+            told[place].append(f"{len(found) or 'none'} of {job['runs']} processes of {name}")
+    when = "had come back when the night was judged"
+    return [Absence(*place, AbsenceReason.NO_NODE, f"{', '.join(each)} {when}") for place, each in told.items()]
 
 
 def notify(config_path: str, session: str, problems: Sequence[str] = ()) -> dict[str, Any]:

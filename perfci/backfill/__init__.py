@@ -6,6 +6,6 @@ ingest, and plan again with what the plan gave as "next". Commits that leave the
 measured.
 """
 
-from perfci.backfill.step import STEPS, Request, estimated, jobs_of, plan, unfinished
+from perfci.backfill.step import STEPS, Request, estimated, plan, unfinished
 
-__all__ = ["STEPS", "Request", "estimated", "jobs_of", "plan", "unfinished"]
+__all__ = ["STEPS", "Request", "estimated", "plan", "unfinished"]

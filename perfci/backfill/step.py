@@ -110,11 +110,6 @@ def plan(
     }
 
 
-def jobs_of(jobs: Sequence[Mapping[str, Any]], queue: str, devices: int) -> list[Mapping[str, Any]]:
-    """Those of a queue that take so many slots of its pool."""
-    return [job for job in jobs if job["queue"] == queue and (not queue or job["devices"] == devices)]
-
-
 def unfinished(following: Mapping[str, Any] | None) -> bool:
     return following is not None
 

@@ -98,7 +98,7 @@ def _here(path: str, settings: Settings, request: Any) -> None:
                     node.build(path, job, echo=_progress)
                     node.measure(path, job, echo=_progress)
                 nightly.ingest(path)
-                nightly.detect(path, planned["session"])
+                nightly.detect(path, planned["session"], planned["jobs"])
                 following = planned["next"]
         finally:
             ownership.prune(settings.worktrees)

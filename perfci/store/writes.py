@@ -20,7 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from perfci.artifact import Artifact
 from perfci.errors import ArtifactError, StoreError
-from perfci.model import AlertState, Commit, Environment, Measurement, Origin, Run
+from perfci.model import AbsenceReason, AlertState, Commit, Environment, Measurement, Origin, Run
 from perfci.stats.summary import summarize
 from perfci.store import tables
 from perfci.store.engine import writing
@@ -101,21 +101,20 @@ def record_absences(
     *,
     planned: Collection[tuple[str, str]],
     at: datetime,
+    reasons: Collection[AbsenceReason] = tuple(AbsenceReason),
 ) -> None:
-    """Tell what a night does not measure. `planned`, (suite, hardware): of these, what an earlier plan of the same
-    session told is forgotten. Raises StoreError."""
+    """Tell what a night does not measure. `planned`, (suite, hardware): what the session was told of these before, for
+    one of the reasons, is forgotten; absences are for these reasons alone. Raises StoreError."""
     told = sorted(absences, key=lambda each: (each.suite, each.hardware, each.reason))
     with writing(engine) as connection:
         # A name that nobody has told anything of gets no row.
         suite_ids = {name: _suite_of_any_origin(connection, name) for name in sorted({each.suite for each in told})}
         session_id = _session_for_absences(connection, session, make=bool(told))
-        for suite, hardware in sorted({*planned, *((each.suite, each.hardware) for each in told)}):
+        for suite, hardware in sorted(planned):
             of_suite = sa.select(tables.suite.c.id).where(tables.suite.c.name == suite).scalar_subquery()
-            connection.execute(
-                sa.delete(tables.absence)
-                .filter_by(session_id=session_id, hardware=hardware)
-                .where(tables.absence.c.suite_id == of_suite)
-            )
+            gone = sa.delete(tables.absence).filter_by(session_id=session_id, hardware=hardware)
+            a = tables.absence.c
+            connection.execute(gone.where(a.suite_id == of_suite, a.reason.in_(reasons)))
         for each in told:
             key = {"session_id": session_id, "suite_id": suite_ids[each.suite], "hardware": each.hardware}
             facts = {"reason": each.reason, "text": each.text, "created_at": at}

@@ -276,6 +276,38 @@ def test_a_night_of_nothing_but_cuts_is_not_green(place: Place) -> None:
 # ------------------------------------------------------------------------------------------------ what goes wrong
 
 
+def test_a_job_that_gave_less_than_it_was_to_is_missing_by_name_until_it_has_come(place: Place) -> None:
+    place.config.write_text(SETTINGS.replace("runs = 1", "runs = 2") + budget(3), "utf-8")
+    place.repository.commit({"bench/note.txt": "1"}, "Take a note")
+    planned = scheduled(place, NOW, last=2)
+    first, second = planned["jobs"]
+    known(place, first["sha"], at=NOW, session=planned["session"], index=0)
+
+    def judged() -> list[tuple[str, str]]:
+        nightly.detect(place.path, planned["session"], planned["jobs"])
+        return [(row.reason.value, row.text) for row in reads.absences(place.engine, planned["session"])]
+
+    when = "had come back when the night was judged"
+    one = f'1 of 2 processes of {first["sha"][:9]} "Sum numbers"'
+    assert judged() == [("no_node", f'{one}, none of 2 processes of {second["sha"][:9]} "Take a note" {when}')]
+    assert report.exit_code(night(place.engine, planned["session"], policy=config.Policy())) == 2
+    # A build that fails gives one result for all its processes.
+    facts = {"status": "build_failed", "measurements": [], "reason": "no compiler"}
+    known(place, second["sha"], at=NOW, session=planned["session"], index=2, **facts)
+    assert judged() == [("no_node", f"{one} {when}")]
+    known(place, first["sha"], at=NOW, session=planned["session"], index=1)
+    assert judged() == []
+
+
+def test_what_was_told_when_the_night_was_planned_stays_when_it_is_judged(place: Place) -> None:
+    place.config.write_text(SETTINGS + budget(1), "utf-8")
+    known(place, head(place), at=NOW - DAY, minutes=5)
+    place.repository.commit({"bench/note.txt": "1"})
+    planned = scheduled(place, NOW)
+    nightly.detect(place.path, planned["session"], planned["jobs"])
+    assert [row.reason.value for row in reads.absences(place.engine, planned["session"])] == ["budget"]
+
+
 def test_a_quiet_suite_beside_one_that_cannot_be_planned_is_still_told(place: Place) -> None:
     place.config.write_text(f'{SETTINGS}[suite.gone]\nrepo = "nowhere"\nrun = "pytest"\n', "utf-8")
     known(place, head(place), at=NOW)
