@@ -1,0 +1,60 @@
+"""The control plane loses parts of itself while a node measures: they come back, the night completes, nothing twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfci.airflow import DagRun
+from tests.team.place import Command, Team, team, until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.airflow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Team]:
+    with team(tmp_path) as place:
+        place.repository(sleep_s=20)
+        yield place
+
+
+def measuring(place: Team) -> tuple[Command, DagRun]:
+    service = place.control.start()
+    place.node("gpu-a").start()
+    run = place.control.trigger()
+    place.control.wait_for_task(run, "cpubox.measure[0]", "running")
+    return service, run
+
+
+def assert_complete(place: Team, run: DagRun) -> None:
+    assert place.control.wait_for_end(run, limit_s=900) == "success", place.control.logs()
+    assert [r.index for r in place.control.runs()] == [0, 1]
+
+
+@pytest.mark.parametrize("component", ["scheduler", "api-server", "dag-processor", "serve"])
+def test_a_killed_component_comes_back_and_the_night_completes(place: Team, component: str) -> None:
+    service, run = measuring(place)
+    before = place.control.component(component)
+    before.kill()
+    service.wait_for(f"{component}: started again")
+    assert_complete(place, run)
+    assert place.control.component(component) != before
+
+
+def test_the_whole_service_is_killed_and_started_again_and_the_night_goes_on(place: Team) -> None:
+    service, run = measuring(place)
+    service.kill()
+    place.control.start()
+    assert_complete(place, run)
+
+
+def test_postgresql_is_down_for_two_minutes(place: Team) -> None:
+    service, run = measuring(place)
+    with place.without_database():
+        time.sleep(120)
+    until(lambda: service.process.poll() is None and place.control.state(run), "an answer of Airflow", service.output)
+    assert_complete(place, run)
+    assert service.process.poll() is None, service.output()
