@@ -29,7 +29,7 @@ from perfci.changes import Change
 from perfci.config import Policy, Settings, Suite
 from perfci.errors import PerfciError, SourceError
 from perfci.ingest import store_files
-from perfci.matrix import Cell, Due, Reason
+from perfci.matrix import Cell, Due, Matrix, Reason
 from perfci.model import AbsenceReason, Commit, Origin, RunStatus
 from perfci.notify import send
 from perfci.store import engine as database
@@ -114,16 +114,24 @@ def plan(
     found = matrix.matrix(
         settings, suites=suites, hardware=hardware, here=lambda: probe.hardware(settings.hardware).name
     )
-    night = _Night(
-        engine=opened(settings),
-        settings=settings,
-        session=session or measure.new_session("nightly", at, secrets.token_hex(2)),
-        at=at,
-        workers=workers.here(settings, now=at),
-        revs=revs,
-        last=last,
-        scheduled=scheduled,
-    )
+    engine = opened(settings)
+    try:
+        night = _Night(
+            engine=engine,
+            settings=settings,
+            session=session or measure.new_session("nightly", at, secrets.token_hex(2)),
+            at=at,
+            workers=workers.here(settings, now=at),
+            revs=revs,
+            last=last,
+            scheduled=scheduled,
+        )
+        return _planned(night, found)
+    finally:
+        engine.dispose()
+
+
+def _planned(night: _Night, found: Matrix) -> dict[str, Any]:
     drafts: list[_Draft] = []
     failures: list[PerfciError] = []
     for _, cells in groupby(found.cells, key=lambda cell: cell.suite.name):
@@ -137,7 +145,7 @@ def plan(
     if (failures or unready) and not jobs and not absences:
         raise (*failures, *unready)[0]
     planned = [cell.place for draft in drafts for cell in draft.cells]
-    writes.record_absences(night.engine, night.session, absences, planned=planned, at=at)
+    writes.record_absences(night.engine, night.session, absences, planned=planned, at=night.at)
     notes = (*found.notes, night.workers.note, *(note for draft in drafts for note in draft.notes))
     return {
         "session": night.session,
@@ -145,7 +153,7 @@ def plan(
         "absences": [asdict(absence) | {"reason": absence.reason.value} for absence in absences],
         "notes": [note for note in notes if note],
         # A revision that one suite's repository has need not be in another's.
-        "problems": [str(error) for error in failures if not (revs and isinstance(error, SourceError))]
+        "problems": [str(error) for error in failures if not (night.revs and isinstance(error, SourceError))]
         + list(dict.fromkeys(map(str, unready))),
     }
 
@@ -276,7 +284,11 @@ def ingest(config_path: str, paths: Sequence[str] | None = None, *, recorded: bo
     settings = config.load(Path(config_path))
     origin = Origin.RECORDED if recorded else None
     named = None if paths is None else [Path(path) for path in paths]
-    return store_files(opened(settings), settings, named, origin=origin)
+    engine = opened(settings)
+    try:
+        return store_files(engine, settings, named, origin=origin)
+    finally:
+        engine.dispose()
 
 
 def detect(

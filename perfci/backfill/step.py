@@ -29,6 +29,16 @@ from perfci.store.rows import Absence
 STEPS = 60
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """places: of the commits that are measured. settled: nothing is left to be asked for. seconds: of one commit."""
+
+    places: tuple[int, ...]
+    absences: tuple[Absence, ...]
+    settled: bool
+    seconds: float | None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """One step of a backfill.
@@ -73,40 +83,37 @@ def plan(
     "estimate": {"commits", "tried", "seconds"}}, seconds: of one commit, None where not known.
     Raises SettingsError, SourceError, StoreError.
     """
-    asked_for = request if isinstance(request, Request) else Request(**request)
     settings = config.load(Path(config_path))
     at = now or datetime.now(UTC)
-    engine = opened(settings)
-    name = asked_for.session or measure.new_session("backfill", at, secrets.token_hex(2))
+    asked_for = request if isinstance(request, Request) else Request(**request)
     cell = _cell(settings, asked_for.suite, asked_for.hardware)
-    asked_for = replace(asked_for, session=name, suite=cell.suite.name)
-    found = _range(engine, settings, cell, asked_for, told=not dry_run)
-    places = wanted(found.stops, relevance=settings.policy.relevance)
-    settled = not places
-    each = nights.process_seconds(engine, *cell.place)
-    each = None if each is None else each * cell.suite.runs
-    absences: list[Absence] = []
-    if places and (away := workers.here(settings, now=at).absent(cell.target.queue)):
-        waiting = matrix.names(found.stops[place].commit for place in places)
-        absences.append(Absence(*cell.place, AbsenceReason.NO_NODE, f"{away}; {waiting} waits for it"))
-        places = ()
-    allowance = _allowance(engine, settings, cell, session=name, minutes=asked_for.minutes, at=at)
-    kept, cut = _within(found, places, allowance, seconds=each)
-    absences += cut
-    jobs = [_job(engine, found, place, session=name) for place in kept]
-    if not dry_run:
-        jobs = [grants.granted(job, settings, now=at) for job in jobs]
-        writes.record_absences(engine, name, absences, planned=[cell.place], at=at)
+    session = asked_for.session or measure.new_session("backfill", at, secrets.token_hex(2))
+    asked_for = replace(asked_for, session=session, suite=cell.suite.name)
+    engine = opened(settings)
+    try:
+        found = _range(engine, settings, cell, asked_for, told=not dry_run)
+        step = _step(engine, settings, found, asked_for, at=at)
+        jobs = [_job(engine, found, place, session=session) for place in step.places]
+        if not dry_run:
+            jobs = [grants.granted(job, settings, now=at) for job in jobs]
+            writes.record_absences(engine, session, step.absences, planned=[cell.place], at=at)
+    finally:
+        engine.dispose()
     asked = (*asked_for.asked, *(job["sha"] for job in jobs))
     more = replace(asked_for, asked=asked, steps=asked_for.steps - 1)
+    cut_off = bool(jobs) and more.steps < 1
     return {
-        "session": name,
+        "session": session,
         "jobs": jobs,
-        "absences": [asdict(absence) | {"reason": absence.reason.value} for absence in absences],
-        "notes": summary(found.stops, relevance=settings.policy.relevance) if settled else [],
-        "problems": _problems(found, unfinished=bool(jobs) and more.steps < 1),
-        "next": asdict(more) | {"asked": list(asked)} if jobs and more.steps > 0 else None,
-        "estimate": {"commits": len(found.stops), "tried": sum(stop.tried for stop in found.stops), "seconds": each},
+        "absences": [asdict(absence) | {"reason": absence.reason.value} for absence in step.absences],
+        "notes": summary(found.stops, relevance=settings.policy.relevance) if step.settled else [],
+        "problems": ["this is the last step that it may take; start it again to go on"] if cut_off else [],
+        "next": asdict(more) | {"asked": list(asked)} if jobs and not cut_off else None,
+        "estimate": {
+            "commits": len(found.stops),
+            "tried": sum(stop.tried for stop in found.stops),
+            "seconds": step.seconds,
+        },
     }
 
 
@@ -218,6 +225,21 @@ def _levels(
     return found
 
 
+def _step(engine: Engine, settings: Settings, found: _Range, request: Request, *, at: datetime) -> _Step:
+    cell = found.cell
+    places = wanted(found.stops, relevance=settings.policy.relevance)
+    process = nights.process_seconds(engine, *cell.place)
+    seconds = None if process is None else process * cell.suite.runs
+    absent = [f"{matrix.names(found.silent)}: asked for, and nothing came back"] if found.silent else []
+    away = workers.here(settings, now=at).absent(cell.target.queue) if places else ""
+    if away:
+        absent.append(f"{away}; {matrix.names(found.stops[place].commit for place in places)} waits for it")
+    allowance = _allowance(engine, settings, cell, session=request.session, minutes=request.minutes, at=at)
+    kept, cut = _within(found, () if away else places, allowance, seconds=seconds)
+    absences = [Absence(*cell.place, AbsenceReason.NO_NODE, "; ".join(absent))] if absent else []
+    return _Step(kept, (*absences, *cut), not places, seconds)
+
+
 def _allowance(
     engine: Engine, settings: Settings, cell: Cell, *, session: str, minutes: float | None, at: datetime
 ) -> Allowance | None:
@@ -261,8 +283,3 @@ def _job(engine: Engine, found: _Range, place: int, *, session: str) -> dict[str
         expect=reads.expected(engine, *cell.place, before=commit.position, but=session),
         reason=Reason.BACKFILL,
     )
-
-
-def _problems(found: _Range, *, unfinished: bool) -> list[str]:
-    told = [f"{matrix.names(found.silent)}: asked for, and nothing came back"] if found.silent else []
-    return [*told, *(["this is the last step that it may take; start it again to go on"] if unfinished else [])]
