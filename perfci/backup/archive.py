@@ -33,8 +33,8 @@ MANIFEST = "manifest.json"
 ARTIFACT = re.compile(rf"artifacts/([0-9a-f]{{2}})/(\1[0-9a-f]{{62}}){re.escape(artifact.SUFFIX)}")
 TABLE = re.compile(r"tables/([a-z_]{1,40})/[0-9]{5,9}\.jsonl")
 MAX_MEMBER = 128 * 1024 * 1024
-# JSON lines pack twentyfold at most; a small file may have any ratio.
-MAX_RATIO, ALWAYS_FINE = 200, 1024**3
+# JSON lines of results pack tenfold, of made-up ones 150-fold; a small file may have any ratio.
+MAX_RATIO, ALWAYS_FINE = 500, 1024**3
 # No writer of a backup waits an hour between two members.
 STALE_S = 3600.0
 _BLOCK = tarfile.BLOCKSIZE

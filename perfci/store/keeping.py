@@ -16,9 +16,6 @@ from perfci.store.engine import connect, reading, translate, where, writing
 
 # A batch is one transaction: SQLite's other writers wait for no more than a fraction of a second.
 RUNS_AT_ONCE = 200
-# Stands in the database itself while it is being rebuilt, so that it can be told from one that is in use.
-_MARK = "perfci db rebuild is not finished"
-_SQLITE_MARK = 0x70657266
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +71,14 @@ def begin_rebuild(url: str) -> bool:
     rebuild was killed, or another one is at work. Raises StoreError for one that has rows without the mark."""
     schema.upgrade(url)
     with schema.changing(url) as connection:
-        if _marked(connection):
+        if schema.being_rebuilt(connection):
             return True
         if (full := portable.has_rows(connection)) is not None:
             raise StoreError(
                 f"{where(connection.engine.url)} has rows already (in {full})",
                 next_step="name an empty database with --into, or move this one away",
             )
-        _mark(connection, on=True)
+        schema.mark_rebuilt(connection, finished=False)
         return False
 
 
@@ -103,33 +100,18 @@ def hurried(url: str) -> sa.Engine:
 
 def end_rebuild(url: str) -> None:
     with schema.changing(url) as connection:
-        _mark(connection, on=False)
+        schema.mark_rebuilt(connection, finished=True)
 
 
 def sessions_of_all_series(engine: sa.Engine) -> Sequence[str]:
     """Few sessions that together touch every series: the newest of each."""
-    newest = sa.func.max(t.run.c.id).over(partition_by=t.measurement.c.series_id)
-    of_series = sa.select(newest.label("run_id")).join_from(t.measurement, t.run, t.run.c.id == t.measurement.c.run_id)
-    found = of_series.distinct().subquery()
+    newest = sa.select(sa.func.max(t.measurement.c.run_id)).group_by(t.measurement.c.series_id)
     names = (
         sa.select(t.session.c.name)
         .join_from(t.run, t.session, t.session.c.id == t.run.c.session_id)
-        .where(t.run.c.id.in_(sa.select(found.c.run_id)))
+        .where(t.run.c.id.in_(newest))
         .distinct()
         .order_by(t.session.c.name)
     )
     with reading(engine) as connection:
         return connection.scalars(names).all()
-
-
-def _marked(connection: sa.Connection) -> bool:
-    if connection.dialect.name == "sqlite":
-        return connection.exec_driver_sql("PRAGMA user_version").scalar() == _SQLITE_MARK
-    return connection.exec_driver_sql("SELECT obj_description('run'::regclass, 'pg_class')").scalar() == _MARK
-
-
-def _mark(connection: sa.Connection, *, on: bool) -> None:
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA user_version = {_SQLITE_MARK if on else 0}")
-    else:
-        connection.exec_driver_sql(f"COMMENT ON TABLE run IS {repr(_MARK) if on else 'NULL'}")

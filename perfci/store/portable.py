@@ -119,6 +119,7 @@ def restore(url: str, made: Shape, source: Iterable[Part], *, name: str) -> Mapp
         number_on(connection, reflected.values())
         schema.check_references(connection)
         schema.bring(connection)
+        schema.mark_rebuilt(connection, finished=True)  # a rebuild that was given up before its first row
     return counts
 
 

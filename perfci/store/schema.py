@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Any number that no other program on the same PostgreSQL server uses for its advisory locks.
 _UPGRADE_LOCK = 0x70657266_6369
+_MARK, _SQLITE_MARK = "perfci db rebuild is not finished", 0x70657266
 
 
 def upgrade(url: str) -> None:
@@ -84,11 +85,16 @@ def check(engine: sa.Engine) -> None:
     """Raises StoreError unless the database can be reached and has exactly the schema that this perfci knows."""
     with reading(engine) as connection:
         version = version_of(connection)
+        rebuilding = version == newest() and being_rebuilt(connection)
     _refuse_newer(version, engine)
     if version != newest():
         raise StoreError(
             f"the schema of {where(engine.url)} is {version or 'not there'}, not {newest()}",
             next_step="run `perfci db upgrade`",
+        )
+    if rebuilding:
+        raise StoreError(
+            f"{where(engine.url)} is being rebuilt", next_step="wait for `perfci db rebuild`, or start it again"
         )
 
 
@@ -99,6 +105,21 @@ def newest() -> str | None:
 def known() -> Sequence[str]:
     """Every revision, the newest first."""
     return [script.revision for script in _scripts().walk_revisions()]
+
+
+def being_rebuilt(connection: sa.Connection) -> bool:
+    """By `perfci db rebuild`, which is at work or was killed: much is not there yet."""
+    if connection.dialect.name == "sqlite":
+        return connection.exec_driver_sql("PRAGMA user_version").scalar() == _SQLITE_MARK
+    return connection.exec_driver_sql("SELECT obj_description('run'::regclass, 'pg_class')").scalar() == _MARK
+
+
+def mark_rebuilt(connection: sa.Connection, *, finished: bool) -> None:
+    """The mark stands in the database itself, and comes and goes with a transaction."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(f"PRAGMA user_version = {0 if finished else _SQLITE_MARK}")
+    else:
+        connection.exec_driver_sql(f"COMMENT ON TABLE run IS {'NULL' if finished else repr(_MARK)}")
 
 
 def refuse_foreign(connection: sa.Connection) -> None:

@@ -254,6 +254,10 @@ def test_a_rebuild_that_was_killed_goes_on_where_it_was(known: sa.Engine, settin
     said = decisions.read(known)
     for step in ("store", "lay", "detect"):
         assert die_in(settings, into, said, step) == step
+        unfinished = connect(into)
+        with pytest.raises(StoreError, match="is being rebuilt; wait for `perfci db rebuild`, or start it again"):
+            schema.check(unfinished)
+        unfinished.dispose()
     told = rebuilt(settings, into, said)
     assert (told.stored, told.known, told.whole) == (0, 62, True)
     other = connect(into)
@@ -360,6 +364,15 @@ def test_an_alert_of_a_series_without_any_file_is_told(
     (left,) = told.left
     assert left.startswith("alert 1 (kernels / cpu-test-2c / decode/tiny / torch-eager / latency at ")
     assert len(told.missing) == 62
+
+
+def test_a_backup_may_take_the_place_of_a_rebuild_that_was_given_up(settings: Settings, history: Path) -> None:
+    url = f"sqlite:///{settings.state / 'perfci.db'}"
+    assert store.begin_rebuild(url) is False
+    with pytest.raises(StoreError, match="is being rebuilt"):
+        schema.check(connect(url))
+    restored(url, history)
+    schema.check(connect(url))
 
 
 def test_no_result_files_at_all_give_an_empty_database(settings: Settings) -> None:
