@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DataError, IntegrityError, StatementError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 
 from perfci.errors import StoreError
 from perfci.store import schema, tables
@@ -109,7 +109,9 @@ def restore(url: str, made: Shape, source: Iterable[Part], *, name: str) -> Mapp
                 raise StoreError(f"{name} has rows of {part.table!r}", next_step="make the backup again")
             try:
                 _insert(connection, reflected[part.table], made.columns[part.table], part)
-            except (_Foreign, IntegrityError, DataError, StatementError) as error:
+            except (_Foreign, StatementError) as error:
+                if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError | DataError):
+                    raise  # the database's own trouble, not the row's
                 told = " ".join(str(getattr(error, "orig", None) or error).split())[:200]
                 raise StoreError(
                     f"{name} has rows of {part.table} that cannot be stored ({told})",

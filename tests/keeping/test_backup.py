@@ -187,6 +187,11 @@ def test_a_full_disk_leaves_the_backup_before_and_no_half_one(small_disk: Path, 
     assert target.read_bytes() == b"the one before"
 
 
+def test_a_restore_onto_a_full_disk_says_so(small_disk: Path, small: Path) -> None:
+    with pytest.raises(StoreError, match=r"the disk of .* is full|cannot be made"):
+        restored(f"sqlite:///{small_disk / 'r.db'}", small)
+
+
 @pytest.mark.parametrize("name", ["perfci.toml", "backup", "backup.zip"])
 def test_only_a_name_of_a_backup_is_written(engine: sa.Engine, tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreError, match="is no name of a backup; end it in"):
