@@ -41,9 +41,11 @@ class Workers:
         return worker.alive and worker.seen_at is not None and self.at - worker.seen_at < SILENT_AFTER
 
     def _told(self, worker: Worker) -> str:
+        # A node says its name itself.
+        name = "".join(c if c.isprintable() else "?" for c in worker.name)[:80]
         if worker.seen_at is None:
-            return f"{worker.name} was never seen"
-        return f"{worker.name} is {worker.state}, last seen {worker.seen_at:%Y-%m-%d %H:%M} UTC"
+            return f"{name} was never seen"
+        return f"{name} is {worker.state}, last seen {worker.seen_at:%Y-%m-%d %H:%M} UTC"
 
 
 def here(settings: Settings, *, now: datetime) -> Workers:

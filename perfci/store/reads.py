@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from sys import byteorder
 from typing import Any
 
@@ -19,6 +20,8 @@ from perfci.store.rows import AbsenceRow, AlertRow, Point, RunRow, SeriesRow, Su
 
 # An alert in one of these still asks something of a person.
 OPEN = (AlertState.NEW, AlertState.CONFIRMED, AlertState.INVESTIGATING)
+# Longer than the pause between two nights, over a weekend too.
+_FORGOTTEN = timedelta(days=7)
 
 
 def suites(engine: sa.Engine) -> tuple[SuiteRow, ...]:
@@ -183,7 +186,10 @@ def absences(engine: sa.Engine, session: str) -> tuple[AbsenceRow, ...]:
 
 
 def standing_absences(engine: sa.Engine) -> tuple[AbsenceRow, ...]:
-    """Of each suite and hardware, what its newest night told, unless something was measured there since."""
+    """Of each suite and hardware, what its newest night told, unless something was measured there since.
+
+    What nights that came later have not told again is no news: the suite or the hardware was given up.
+    """
     a = t.absence.c
     newest = sa.func.max(a.created_at).over(partition_by=(a.suite_id, a.hardware)).label("newest")
     ranked = sa.select(a.id, a.created_at, newest).subquery()
@@ -195,8 +201,13 @@ def standing_absences(engine: sa.Engine) -> tuple[AbsenceRow, ...]:
         .correlate(t.absence)
         .exists()
     )
+    began = sa.select(sa.func.max(t.run.c.started_at)).where(t.run.c.origin != Origin.SYNTHETIC)
     wanted = records.select_absences().where(a.id.in_(last), ~since)
     with reading(engine) as connection:
+        moments = (connection.scalar(began), connection.scalar(sa.select(sa.func.max(a.created_at))))
+        newest_at = max((moment for moment in moments if moment is not None), default=None)
+        if newest_at is not None:
+            wanted = wanted.where(a.created_at >= newest_at - _FORGOTTEN)
         found = connection.execute(wanted.order_by(a.hardware, t.suite.c.name, a.reason))
         return tuple(records.absence_row(record) for record in found)
 

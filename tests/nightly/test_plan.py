@@ -148,7 +148,7 @@ def test_hardware_without_a_live_node_is_missing_and_the_other_one_is_measured(p
     rows = [
         a_worker("node-a", "idle", ["gpu"], NOW),
         a_worker("node-b", "offline", ["blackwell"], NOW - DAY),
-        a_worker("node-c", "unknown", ["blackwell", "gpu"], NOW - 2 * DAY),
+        a_worker("node-c\x1b[31m", "unknown", ["blackwell", "gpu"], NOW - 2 * DAY),
     ]
     with serving(rows) as port:
         team(place, port)
@@ -159,8 +159,8 @@ def test_hardware_without_a_live_node_is_missing_and_the_other_one_is_measured(p
         "suite": "toy",
         "hardware": "b200",
         "reason": "no_node",
-        "text": "no live node serves queue 'blackwell': node-b is offline, last seen 2027-01-14 02:00 UTC; node-c is "
-        f'unknown, last seen 2027-01-13 02:00 UTC; {head(place)[:9]} "Sum numbers" waits for it',
+        "text": "no live node serves queue 'blackwell': node-b is offline, last seen 2027-01-14 02:00 UTC; "
+        f'node-c?[31m is unknown, last seen 2027-01-13 02:00 UTC; {head(place)[:9]} "Sum numbers" waits for it',
     }
     told = night(place.engine, planned["session"], policy=config.Policy())
     assert report.exit_code(told) == 2

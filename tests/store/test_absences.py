@@ -94,6 +94,14 @@ def test_an_absence_stands_until_something_is_measured_there(engine: sa.Engine) 
     assert [row.hardware for row in reads.standing_absences(engine)] == ["b200", CPU.name]
 
 
+def test_an_absence_that_no_later_night_tells_again_is_forgotten(engine: sa.Engine) -> None:
+    tell(engine, "night-1", NO_NODE)
+    ingest(engine, hours=6 * 24, session="night-7")
+    assert len(reads.standing_absences(engine)) == 1
+    ingest(engine, hours=8 * 24, session="night-9", index=1)
+    assert reads.standing_absences(engine) == ()
+
+
 def test_quiet_nights_are_counted_since_the_suites_last_turn_there(engine: sa.Engine) -> None:
     def quiet(but: str = "") -> int:
         return nights.quiet_nights(engine, "kernels", CPU.name, but=but)
