@@ -82,8 +82,9 @@ def _key(settings: Settings, node: Installed) -> Finding:
         return fail("key", f"there is none at {path}", next_step="run `perfci runner setup` again")
     if path.stat().st_mode & 0o077:
         return fail("key", f"{path} can be read by others", next_step=f"chmod 600 {path}, or better make a new one")
-    if importlib.util.find_spec("jwt") is None:
-        return warn("key", f"cannot be tried in {sys.prefix}", next_step="run the doctor of the worker's environment")
+    if importlib.util.find_spec("jwt") is None or not os.access(path, os.R_OK):
+        text = f"cannot be tried by this user in {sys.prefix}"
+        return warn("key", text, next_step="run the doctor of the worker's environment, as the worker")
     asked = server.known(settings.service.airflow_url, node.name, path, now=datetime.now(UTC))
     if asked.problem:
         step = f"on the control plane: perfci nodes add {node.name} {node.name}.key.json"
@@ -116,6 +117,8 @@ def _control_plane(settings: Settings) -> Iterator[Finding]:
 
 
 def _database(settings: Settings) -> Finding:
+    if not settings.state.is_dir():
+        return fail("database", f"there is no {settings.state} yet", next_step="perfci db upgrade, or perfci up")
     schema.check(engine.connect(settings.database_url))
     return ok("database", "is there, with the newest schema")
 
@@ -196,6 +199,8 @@ def _asked(what: str, question: Callable[[], Finding]) -> Iterator[Finding]:
         yield question()
     except PerfciError as error:
         yield fail(what, error.message, next_step=error.next_step)
+    except (ImportError, OSError) as error:
+        yield fail(what, f"cannot be asked: {error}", next_step="mend that first")
 
 
 def _disk(settings: Settings) -> Finding:

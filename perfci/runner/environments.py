@@ -69,22 +69,29 @@ def make(folder: Path, wanted: Sequence[str], source: Source, *, echo: Echo) -> 
 
     Raises ServiceError with the end of pip's output.
     """
-    python, note = folder / "bin" / "python", folder / _NOTE
-    made_of = _made_of(wanted, source)
-    if note.is_file() and note.read_text("utf-8") == made_of and python.exists():
+    python = folder / "bin" / "python"
+    if is_made(folder, wanted, source):
         echo(f"{folder}: is there already")
         return python
-    if folder.exists() and not note.exists() and Path(sys.prefix).resolve() != folder.resolve():
+    pip = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
+    if Path(sys.prefix).resolve() == folder.resolve():
+        pip.append("--force-reinstall")  # this very environment: pip takes an equal version for the same
+    elif folder.exists():
         remove_tree(folder)
-    note.unlink(missing_ok=True)
+    (folder / _NOTE).unlink(missing_ok=True)
     echo(f"{folder}: installing {', '.join(wanted)}")
-    pip = (str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off")
     log = folder.with_name(f"{folder.name}.log")
     for command in ((sys.executable, "-m", "venv", str(folder)), (*pip, *source.options, *wanted)):
         _run(command, folder, log=log, echo=echo)
     log.unlink(missing_ok=True)
-    note.write_text(made_of, "utf-8")
+    (folder / _NOTE).write_text(_made_of(wanted, source), "utf-8")
     return python
+
+
+def is_made(folder: Path, wanted: Sequence[str], source: Source) -> bool:
+    note = folder / _NOTE
+    made_of = note.read_text("utf-8") if note.is_file() else ""
+    return made_of == _made_of(wanted, source) and (folder / "bin" / "python").exists()
 
 
 def _run(command: tuple[str, ...], folder: Path, *, log: Path, echo: Echo) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,11 @@ def key_file(settings: Settings) -> Path:
 
 def public_key_file(settings: Settings, node: Installed) -> Path:
     return settings.root / f"{node.name}.key.json"
+
+
+def public_text(jwk: Mapping[str, str]) -> str:
+    """Of the public key's file."""
+    return json.dumps(jwk, indent=1) + "\n"
 
 
 def airflow_home(settings: Settings) -> Path:

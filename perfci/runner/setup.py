@@ -16,7 +16,7 @@ from perfci.bench import cpu, gpu, probe, process
 from perfci.bench import subject as subjects
 from perfci.config import FILE_NAME, Settings
 from perfci.errors import ServiceError, SettingsError
-from perfci.runner import box, environments, installed, roster, units, users
+from perfci.runner import box, environments, installed, roster, units, users, worker
 from perfci.runner.environments import Source
 from perfci.runner.findings import Finding, Level, failed, ok, warn
 from perfci.runner.installed import Installed
@@ -60,6 +60,7 @@ def look(wish: Wish) -> tuple[Finding, ...]:
 def make(wish: Wish, *, echo: Echo) -> tuple[Finding, ...]:
     """Raises ServiceError, SettingsError."""
     found: list[Finding] = []
+    _check_idle(wish)
     try:
         wish.folder.mkdir(parents=True, exist_ok=True)
         python = environments.make(wish.folder / "worker", wish.source.worker(), wish.source, echo=echo)
@@ -86,6 +87,19 @@ def make(wish: Wish, *, echo: Echo) -> tuple[Finding, ...]:
             warn("users", "what is measured runs as root, beside the node's key", next_step="repeat it with --users")
         )
     return tuple(found)
+
+
+def _check_idle(wish: Wish) -> None:
+    """An environment is not replaced below a worker that runs in it."""
+    parts = ((wish.folder / "worker", wish.source.worker()), (wish.folder / "runner", wish.source.runner()))
+    left = [folder for folder, wanted in parts[: 1 if wish.runner else 2] if not _is_made(folder, wanted, wish)]
+    path = wish.folder / FILE_NAME
+    if left and path.is_file() and (pid := worker.at_work(config.load(path))):
+        raise ServiceError(f"the worker (process {pid}) runs in {wish.folder}", next_step="end it, then run this again")
+
+
+def _is_made(folder: Path, wanted: tuple[str, ...], wish: Wish) -> bool:
+    return environments.is_made(folder, wanted, wish.source)
 
 
 def next_steps(wish: Wish) -> tuple[str, ...]:
@@ -176,7 +190,7 @@ def _key(settings: Settings, node: Installed, made: Users | None) -> Finding:
     if said.code != 0:
         raise ServiceError(f"no key could be made: {last}", next_step="mend that and run this again")
     public = installed.public_key_file(settings, node)
-    public.write_text(json.dumps(json.loads(last), indent=1) + "\n", "utf-8")
+    public.write_text(installed.public_text(json.loads(last)), "utf-8")
     return ok("key", f"{installed.key_file(settings)}; its public half: {public}")
 
 

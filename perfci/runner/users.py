@@ -40,8 +40,11 @@ def make(users: Users, *, sudoers: Path = SUDOERS) -> tuple[Finding, ...]:
 
 
 def own(path: Path, user: str, *, mode: int) -> None:
-    """Give a folder and what is in it to a user. Nobody else wrote in there before."""
+    """Give a folder and what is in it to a user. One that is the user's already is left alone: the subject may have
+    written in there since."""
     account = pwd.getpwnam(user)
+    if path.is_dir() and path.stat().st_uid == account.pw_uid:
+        return
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
     for name, folders, files in os.walk(path):

@@ -19,7 +19,7 @@ from types import FrameType
 
 from perfci.config import Settings
 from perfci.errors import ServiceError
-from perfci.runner import installed, options, server
+from perfci.runner import installed, keys, options, server
 from perfci.runner.installed import Installed
 from perfci.supervisor import Program, Tree
 
@@ -95,6 +95,7 @@ def _prepared(settings: Settings, node: Installed, config_path: Path) -> Program
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         home.chmod(0o700)  # job tokens are in the logs of some Airflow versions
+        keys.private(installed.key_file(settings))
         (home / "airflow.cfg").write_text(options.airflow_cfg(settings, node), "utf-8")
         # No worker of this folder lives: the lock is held.
         for stale in home.glob("*.pid"):

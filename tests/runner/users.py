@@ -158,7 +158,7 @@ def a_box(*, worker_is_root: bool) -> Iterator[Box]:
         ignored = shutil.ignore_patterns("__pycache__", "share")
         shutil.copytree(Path(perfci.__file__).parent, folder / "lib" / "perfci", ignore=ignored)
         (folder / "bin").mkdir()
-        _sudo(folder / "bin")
+        a_sudo(folder / "bin")
         name = "" if worker_is_root else worker
         repository = Repository(folder / "subject")
         (folder / "node").mkdir()
@@ -201,7 +201,7 @@ def _user(kind: str) -> Iterator[str]:
         subprocess.run(["userdel", name], check=True, capture_output=True)
 
 
-def _sudo(folder: Path) -> None:
+def a_sudo(folder: Path) -> None:
     source = folder / "sudo.c"
     source.write_text(SUDO)
     subprocess.run(["gcc", "-O1", "-o", str(folder / "sudo"), str(source)], check=True, capture_output=True)
