@@ -161,11 +161,9 @@ class Control(Box):
 
     def component(self, name: str) -> psutil.Process:
         """name: scheduler, api-server, dag-processor, serve or dashboard. The process itself, not what it forked."""
-        word = "streamlit" if name == "dashboard" else name
-        mine = {process.pid: process for process in marked(homes.of(self.settings).mark)}
-        found = [p for p in mine.values() if word in p.cmdline()[:6] and p.ppid() not in mine_named(mine, word)]
-        assert len(found) == 1, (name, found)
-        return found[0]
+        named = [p for p in marked(homes.of(self.settings).mark) if _is_called(p, name)]
+        (found,) = (p for p in named if p.ppid() not in {other.pid for other in named})
+        return found
 
     @contextmanager
     def airflow(self) -> Iterator[Airflow]:
@@ -336,8 +334,10 @@ def until(
         time.sleep(0.2)
 
 
-def mine_named(processes: Mapping[int, psutil.Process], word: str) -> set[int]:
-    return {pid for pid, process in processes.items() if word in process.cmdline()[:6]}
+def _is_called(process: psutil.Process, name: str) -> bool:
+    """Airflow gives some of its processes titles of their own: `airflow api_server -- host:127.0.0.1`."""
+    word = "streamlit" if name == "dashboard" else name
+    return word in " ".join(process.cmdline()[:6]).replace("_", "-").split()
 
 
 def _has(process: psutil.Process, **variables: str) -> bool:
