@@ -90,6 +90,7 @@ class Box:
     def __init__(self, folder: Path, environment: Mapping[str, str], network: Network | None) -> None:
         self.folder, self.network = folder, network
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), **environment}
+        self.prefix: tuple[str, ...] = ()  # goes before every command
         self._commands: list[Command] = []
 
     @property
@@ -106,7 +107,7 @@ class Box:
         log = self.folder / f"{len(self._commands)}-{'-'.join(words)[:40].replace('/', '-')}.log"
         with self.here(), log.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "perfci.cli", *words],
+                [*self.prefix, sys.executable, "-m", "perfci.cli", *words],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
