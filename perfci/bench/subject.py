@@ -57,9 +57,7 @@ def of(name: str) -> Subject | None:
     try:
         found = pwd.getpwnam(name)
     except KeyError as error:
-        raise SettingsError(
-            f"{where} is no user here", next_step="make it: perfci runner setup --users"
-        ) from error
+        raise SettingsError(f"{where} is no user here", next_step="make it: perfci runner setup --users") from error
     if found.pw_uid in (0, os.geteuid()):
         raise SettingsError(
             f"{where} is {'root' if found.pw_uid == 0 else 'the user that runs the worker'}",
