@@ -42,6 +42,7 @@ def run(settings: Settings, config_path: Path, *, echo: Echo) -> None:
     node = installed.required(settings)
     if not settings.service.airflow_url:
         raise ServiceError(f"{config_path}: service.airflow_url is empty", next_step="run `perfci runner setup` again")
+    os.umask(0o022)  # the subject reads what the worker makes for it; what it must not read has rights of its own
     with _alone(settings, node) as lock, _told_to_end() as ending:
         program = _prepared(settings, node, config_path)
         echo(f"node {node.name}: works on queue {node.queue} for {settings.service.airflow_url}; Ctrl-C ends it")
