@@ -17,7 +17,9 @@ from tests.runner.users import Box, a_box, rows
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes users: needs root")
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["root", "worker"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(True, marks=pytest.mark.faults, id="root"), pytest.param(False, id="worker")]
+)
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     with a_box(worker_is_root=request.param) as made:
         yield made
