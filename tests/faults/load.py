@@ -13,9 +13,9 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import signal
 import statistics
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import sqlalchemy as sa
 
 from perfci import grants
@@ -80,16 +81,18 @@ def night(
         deliveries = _prepared(place, nodes, number)
         files = sum(len(delivery.files) for delivery in deliveries)
         before = _size(url)
-        place.serve()
-        found: dict[str, Any] = {"machine": _machine(), "nodes": len(nodes), "files": files, "rate": rate}
+        server = place.serve()
+        found: dict[str, Any] = {"machine": _machine(url), "nodes": len(nodes), "files": files, "rate": rate}
         if alone_s:
             found["pages_alone"] = _pages(place, lambda: time.sleep(alone_s))
             found["put_alone"] = _spread(_warm(place, nodes[0], number))
         with _Ingesting(place, ingests) as ingesting, _Backlog(place) as backlog:
 
             def loaded() -> Told:
+                before = _cpu_s(server.pid, url)
                 told = fleet.deliver(place.server, deliveries, rate=rate)
                 ingesting.drained()
+                found["cpu_s"] = {name: round(s - before[name], 2) for name, s in _cpu_s(server.pid, url).items()}
                 return told
 
             began = time.monotonic()
@@ -105,7 +108,7 @@ def night(
             done = place.perfci("detect", "--session", nodes[0].job(number)["session"])
             assert done.returncode in (0, 1), done.stderr
             found["detect_s"] = time.monotonic() - began
-        found["stored"], found["sessions"] = _stored(url, nodes[0].job(number)["session"])
+        found["stored"] = _stored(url, nodes[0].job(number)["session"])
         return found
 
 
@@ -261,21 +264,50 @@ def _size(url: str) -> int:
     return size
 
 
-def _stored(url: str, session: str) -> tuple[int, int]:
-    """Runs of this night, and nights with the same runs twice (none)."""
+def _stored(url: str, session: str) -> int:
+    """Runs of this night, each process of it once."""
     engine = connect(url, read_only=True)
     names = [suite.name for suite in reads.suites(engine)]
     found = [run for name in names for run in reads.runs(engine, suite=name, session=session)]
     engine.dispose()
     assert len({(run.hardware, run.suite, run.index) for run in found}) == len(found)
-    return len(found), len({run.session for run in found})
+    return len(found)
 
 
-def _machine() -> str:
+def _cpu_s(server: int, url: str) -> dict[str, float]:
+    """Processor time so far of each part."""
+    children, own = (resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+    return {
+        "serve": _used(psutil.Process(server)),
+        "ingest": children.ru_utime + children.ru_stime,  # the other children have not ended
+        "nodes": own.ru_utime + own.ru_stime,
+        "postgresql": sum(map(_used, _database_server(url))),
+    }
+
+
+def _used(process: psutil.Process) -> float:
+    """With that of its children that have ended."""
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _database_server(url: str) -> list[psutil.Process]:
+    port = sa.make_url(url).port
+    listening = {
+        c.pid for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.laddr.port == port
+    }
+    found = [psutil.Process(pid) for pid in listening if pid]
+    return found + [child for process in found for child in process.children()]
+
+
+def _machine(url: str) -> str:
     with Path("/proc/cpuinfo").open() as stream:
         model = next((line.split(":", 1)[1].strip() for line in stream if line.startswith("model name")), "")
-    server = subprocess.run(["postgres", "--version"], capture_output=True, text=True, check=False).stdout.strip()
-    return f"{os.cpu_count()} cores of {model}, Python {platform.python_version()}, {server}"
+    engine = connect(url)
+    with reading(engine) as connection:
+        version = ".".join(map(str, connection.dialect.server_version_info or ()))
+    engine.dispose()
+    return f"{os.cpu_count()} cores of {model}, Python {platform.python_version()}, {engine.dialect.name} {version}"
 
 
 if __name__ == "__main__":
