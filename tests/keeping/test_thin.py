@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -86,8 +87,11 @@ def test_batches_reach_every_old_run(engine: sa.Engine, monkeypatch: pytest.Monk
     assert [part.measurements for part in store.thin(engine, before=NOW)] == [4, 4, 4]
 
 
-def test_what_detection_says_of_a_history_does_not_need_raw_samples(engine: sa.Engine) -> None:
+def test_what_detection_says_of_a_history_does_not_need_raw_samples(
+    new_sqlite: Callable[[Path], str], tmp_path: Path
+) -> None:
     """A synthetic series with planted changes, cut short, thinned whole."""
+    engine = store.hurried(new_sqlite(tmp_path / "perfci.db"))
     commits = synthetic.commits(1)
     for run in synthetic.year(1, nights=130):
         if run.index == 0:
