@@ -8,7 +8,6 @@ library, and `perfci --help` is quick.
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import signal
@@ -18,10 +17,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from perfci import __version__, config, logs
+from perfci import __version__, logs
+from perfci.commands import backfill, doctor, metrics, nodes, notify, runner, serve, steps, units
 from perfci.commands import db as keeping
-from perfci.commands import metrics, nodes, notify, runner, serve, units
-from perfci.config import Settings
+from perfci.commands.arguments import AsJson, Hardware, Last, Revs, Suites, as_text, complain, config_path, progress
+from perfci.commands.arguments import settings as settings_here
 from perfci.errors import PerfciError, SettingsError
 
 app = typer.Typer(
@@ -39,23 +39,6 @@ db = typer.Typer(help="Make the database, look at it, take it away and bring it 
 UsageProblem: Any = typer.BadParameter.__mro__[2]
 assert UsageProblem.__name__ == "ClickException"
 
-Revs = Annotated[
-    list[str] | None, typer.Option("--rev", metavar="REV", help="Commit, tag or branch to measure; repeatable.")
-]
-Last = Annotated[
-    int, typer.Option(metavar="N", help="The newest N commits of the tracked branch, where not measured yet.")
-]
-Suites = Annotated[
-    list[str] | None, typer.Option("--suite", metavar="NAME", help="Suite of perfci.toml; repeatable. Default: all.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-Session = Annotated[
-    str, typer.Option(metavar="NAME", help="The night's name, as `perfci nightly` or `perfci plan` tells it.")
-]
-Plan = Annotated[
-    str, typer.Argument(metavar="PLAN", help="File with the output of `perfci plan`, or with one job of it.")
-]
-
 
 @app.callback(invoke_without_command=True)
 def _options(
@@ -70,7 +53,9 @@ def _options(
 
 
 @app.command()
-def nightly(revs: Revs = None, last: Last = 1, suites: Suites = None, as_json: AsJson = False) -> None:
+def nightly(
+    revs: Revs = None, last: Last = 1, suites: Suites = None, hardware: Hardware = None, as_json: AsJson = False
+) -> None:
     """Tonight's run: build, measure, store, judge, and a table of it.
 
     Builds and measures the newest commit of each suite's branch on this machine's device, under an Airflow that ends
@@ -79,22 +64,23 @@ def nightly(revs: Revs = None, last: Last = 1, suites: Suites = None, as_json: A
     Exit code: 0 all well, 1 a regression or an incorrect output, 2 something could not be measured.
     """
     from perfci import embedded, report, tonight
-    from perfci import nightly as steps
+    from perfci import nightly as night_steps
 
-    settings = _settings()
+    settings = settings_here()
     # Planned here first: what is wrong with the settings or the repository is told at once, before Airflow starts.
-    planned = steps.plan(_config(), revs=revs or (), last=last, suites=suites or ())
+    planned = night_steps.plan(config_path(), revs=revs or (), last=last, suites=suites or (), hardware=hardware or ())
     for line in tonight.announced(planned):
-        _progress(line)
-    conf = {"revs": revs or [], "last": last, "suites": suites or [], "session": planned["session"]}
-    outcome = embedded.run_nightly(settings, conf=conf, echo=_progress)
+        progress(line)
+    asked = {"revs": revs or [], "last": last, "suites": suites or [], "hardware": hardware or []}
+    conf = {**asked, "session": planned["session"]}
+    outcome = embedded.run_nightly(settings, conf=conf, echo=progress)
     failed = [(step.task, step.log_tail) for step in outcome.failed]
     if not outcome.ok and not failed:
         failed = [("the run", f"it failed; look at it at {outcome.url} (perfci up)")]
     night = tonight.after(settings, planned, failed=failed)
     again = f"This table again: perfci report --session {night.session}\nTo look around: perfci dashboard"
     table = f"\n{report.night_table(night)}\n{again}"
-    typer.echo(_json(report.night_json(night)) if as_json else table)
+    typer.echo(as_text(report.night_json(night)) if as_json else table)
     raise typer.Exit(report.exit_code(night))
 
 
@@ -106,7 +92,7 @@ def up(
     """The service: Airflow and the dashboard, until Ctrl-C."""
     from perfci import embedded, nightly
 
-    settings = _settings()
+    settings = settings_here()
     nightly.opened(settings).dispose()
     embedded.up(settings, dashboard=dashboard, airflow=airflow, echo=typer.echo)
 
@@ -127,7 +113,7 @@ def demo(load: Annotated[bool, typer.Option("--load", help="Fill the database an
     from perfci import demo as rooms
     from perfci import nightly
 
-    settings = _settings()
+    settings = settings_here()
     nightly.opened(settings).dispose()
     rooms.load(settings, echo=typer.echo)
     if not load:
@@ -144,7 +130,7 @@ def results(
     from perfci import nightly, report
     from perfci.results import newest
 
-    settings = _settings()
+    settings = settings_here()
     stored = newest(nightly.opened(settings, read_only=True))
     # The database may have a suite that perfci.toml no longer has; a name that neither has is a slip.
     for name in set(suites or ()) - {row.suite for row in stored}:
@@ -153,7 +139,7 @@ def results(
     if hardware and known and hardware not in known:
         raise SettingsError(f"nothing was measured on {hardware!r}", next_step=f"known: {', '.join(known)}")
     found = [row for row in stored if (not suites or row.suite in suites) and hardware in ("", row.hardware)]
-    typer.echo(_json([report.fields(row) for row in found]) if as_json else report.results_table(found))
+    typer.echo(as_text([report.fields(row) for row in found]) if as_json else report.results_table(found))
 
 
 @app.command()
@@ -168,9 +154,9 @@ def alerts(
     from perfci.artifact import plain
     from perfci.store import reads
 
-    stored = reads.alerts(nightly.opened(_settings(), read_only=True), open_only=not everything)
+    stored = reads.alerts(nightly.opened(settings_here(), read_only=True), open_only=not everything)
     found = [alert for alert in stored if everything or changes.stands(alert)]
-    typer.echo(_json([plain(alert) for alert in found]) if as_json else report.alerts_text(found))
+    typer.echo(as_text([plain(alert) for alert in found]) if as_json else report.alerts_text(found))
 
 
 @app.command()
@@ -189,101 +175,9 @@ def triage(
 
     if state not in list(AlertState):
         raise SettingsError(f"--state {state}", next_step=f"use one of {', '.join(AlertState)}")
-    engine = nightly.opened(_settings())
+    engine = nightly.opened(settings_here())
     writes.triage(engine, number, state=AlertState(state), assignee=assignee, note=note)
     typer.echo(f"alert {number} is {state}")
-
-
-@app.command()
-def run(
-    suite: Annotated[str, typer.Option(metavar="NAME", help="Suite of perfci.toml. Default: the only one.")] = "",
-    revs: Revs = None,
-    last: Annotated[int, typer.Option(metavar="N", help="The newest N commits of the tracked branch.")] = 1,
-    repo: Annotated[
-        str, typer.Option(metavar="SOURCE", help="Path, URL or git bundle instead of the suite's repo.")
-    ] = "",
-    runs: Annotated[
-        int | None, typer.Option(metavar="N", help="Fresh processes a commit. Default: the suite's.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where results go. Default: .perfci/incoming.")
-    ] = None,
-    hardware: Annotated[str, typer.Option(metavar="NAME", help="Refuse to run on anything else.")] = "",
-    gpu: Annotated[bool, typer.Option("--gpu", help="Refuse to run without a GPU.")] = False,
-) -> None:
-    """Measure commits here, into result files; needs no database.
-
-    Each fresh process leaves one file. Where the database is, `perfci ingest` stores them.
-    """
-    from perfci import measure
-
-    settings = _settings()
-    if gpu:
-        measure.check_gpu(settings)
-    jobs = measure.jobs_by_hand(
-        settings, suite, hardware=hardware, repository=repo, revs=revs or (), last=last, runs=runs
-    )
-    paths = [path for job in jobs for path in measure.measure(_config(), job, out=out, echo=_progress)]
-    for line in paths:
-        typer.echo(line)
-    raise typer.Exit(measure.exit_code(map(Path, paths)))
-
-
-@app.command()
-def plan(
-    revs: Revs = None,
-    last: Last = 1,
-    suites: Suites = None,
-    session: Annotated[str, typer.Option(metavar="NAME", help="Name of the night. Default: made from the time.")] = "",
-) -> None:
-    """Step 1 of a night: what is to be measured, as JSON."""
-    from perfci import nightly
-
-    typer.echo(_json(nightly.plan(_config(), revs=revs or (), last=last, session=session or None, suites=suites or ())))
-
-
-@app.command()
-def build(plan_file: Plan = "-") -> None:
-    """Step 2 of a night: environment and build of each job of a plan."""
-    from perfci import measure
-
-    told = [measure.build(_config(), job, echo=_progress) for job in _jobs(plan_file)]
-    typer.echo(_json(told))
-
-
-@app.command(name="measure")
-def measure_(plan_file: Plan = "-") -> None:
-    """Step 3: run each job of a plan, into result files."""
-    from perfci import measure
-
-    told = [path for job in _jobs(plan_file) for path in measure.measure(_config(), job, echo=_progress)]
-    typer.echo(_json(told))
-
-
-@app.command()
-def ingest(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Default: all results that wait.")] = None,
-    recorded: Annotated[bool, typer.Option("--recorded", help="They were measured elsewhere and delivered.")] = False,
-) -> None:
-    """Step 4: store result files in the database, each only once."""
-    from perfci import nightly
-
-    told = nightly.ingest(_config(), [str(file) for file in files or ()] or None, recorded=recorded)
-    typer.echo(_json(told))
-    for refused in told["refused"]:
-        _complain(refused["reason"])
-    raise typer.Exit(2 if told["refused"] else 0)
-
-
-@app.command()
-def detect(
-    session: Session,
-    synthetic: Annotated[bool, typer.Option("--synthetic", help="Generated series too.")] = False,
-) -> None:
-    """Step 5: look for changes in what a night touched; raise alerts."""
-    from perfci import nightly
-
-    typer.echo(_json(nightly.detect(_config(), session, synthetic=synthetic)))
 
 
 @app.command()
@@ -295,9 +189,9 @@ def report(
     from perfci import report as words
     from perfci import tonight
 
-    settings = _settings()
+    settings = settings_here()
     night = tonight.after(settings, {"session": session or tonight.newest(settings)})
-    typer.echo(_json(words.night_json(night)) if as_json else words.night_table(night), nl=as_json)
+    typer.echo(as_text(words.night_json(night)) if as_json else words.night_table(night), nl=as_json)
     raise typer.Exit(words.exit_code(night))
 
 
@@ -312,7 +206,7 @@ def upgrade() -> None:
     from perfci import measure
     from perfci.store import schema
 
-    settings = _settings()
+    settings = settings_here()
     measure.prepare(settings)
     schema.upgrade(settings.database_url)
     typer.echo("the database has the newest schema")
@@ -323,13 +217,13 @@ def check() -> None:
     """Is the database there, with the newest schema?"""
     from perfci.store import engine, schema
 
-    schema.check(engine.connect(_settings().database_url))
+    schema.check(engine.connect(settings_here().database_url))
     typer.echo("the database has the newest schema")
 
 
 keeping.register(db)
 app.add_typer(db, name="db")
-for commands in (metrics, nodes, notify, runner, serve, units):
+for commands in (steps, backfill, doctor, metrics, nodes, notify, runner, serve, units):
     commands.register(app)
 
 
@@ -345,43 +239,6 @@ def _help_without_command(ctx: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-def _config() -> str:
-    return str(config.find(Path.cwd()))
-
-
-def _settings() -> Settings:
-    return config.load(Path(_config()))
-
-
-def _jobs(plan_file: str) -> list[dict[str, Any]]:
-    try:
-        text = sys.stdin.read() if plan_file == "-" else Path(plan_file).read_text("utf-8")
-        body = json.loads(text)
-    except OSError as error:
-        raise SettingsError(f"{plan_file}: {error.strerror}", next_step="name a file, or - for the input") from error
-    except ValueError as error:
-        raise SettingsError(
-            f"{plan_file} is no plan ({error})", next_step="give it the output of `perfci plan`"
-        ) from error
-    jobs = body.get("jobs", [body]) if isinstance(body, dict) else None
-    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
-        raise SettingsError(f"{plan_file} holds no jobs", next_step="give it the output of `perfci plan`")
-    return jobs
-
-
-def _json(body: object) -> str:
-    return json.dumps(body, indent=1, allow_nan=False, ensure_ascii=False)
-
-
-def _progress(line: str) -> None:
-    """Beside the result, so that what a command prints can be piped on."""
-    typer.echo(line, err=True)
-
-
-def _complain(text: str) -> None:
-    typer.echo(f"perfci: {' '.join(text.split())}", err=True)
-
-
 def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         # A name that this terminal cannot show must not end the night.
@@ -393,10 +250,10 @@ def _code() -> int:
     try:
         return int(app(standalone_mode=False) or 0)
     except PerfciError as error:
-        _complain(str(error))
+        complain(str(error))
     except UsageProblem as error:
         where = error.ctx.command_path if getattr(error, "ctx", None) else "perfci"
-        _complain(f"{error.format_message().rstrip('.')}; see `{where} --help`")
+        complain(f"{error.format_message().rstrip('.')}; see `{where} --help`")
     except (BrokenPipeError, SystemExit):
         # Whoever read the output has seen enough (typer tells it as SystemExit). Python would complain once more when
         # it flushes at the end.
@@ -405,7 +262,7 @@ def _code() -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it accessible"
-        _complain(f"{place}{error.strerror or error}; {remedy}, then try again")
+        complain(f"{place}{error.strerror or error}; {remedy}, then try again")
     except (KeyboardInterrupt, typer.Abort):
         return 130
     return 2

@@ -40,8 +40,8 @@ def backfill(
 
     Exit code: 0 all well, 1 a regression or an incorrect output, 2 something could not be measured.
     """
-    from perfci import backfill as steps  # noqa: PLC0415
-    from perfci import tonight  # noqa: PLC0415
+    from perfci import backfill as steps
+    from perfci import tonight
 
     path = str(config.find(Path.cwd()))
     settings = config.load(Path(path))
@@ -59,7 +59,7 @@ def backfill(
 
 def _handed_to_airflow(settings: Settings, conf: dict[str, Any]) -> bool:
     """Raises ServiceError where only Airflow could reach the nodes, and it is not there."""
-    from perfci import workers  # noqa: PLC0415
+    from perfci import workers
 
     airflow = workers.of(settings)
     if airflow is not None:
@@ -79,11 +79,11 @@ def _handed_to_airflow(settings: Settings, conf: dict[str, Any]) -> bool:
 
 def _here(path: str, settings: Settings, request: Any) -> None:
     """Step by step, with the device for itself: no night of this state folder runs beside it."""
-    from perfci import backfill as steps  # noqa: PLC0415
-    from perfci import nightly, node, report, tonight  # noqa: PLC0415
-    from perfci.bench import ownership  # noqa: PLC0415
-    from perfci.embedded import lock  # noqa: PLC0415
-    from perfci.embedded.night import sigterm_interrupts  # noqa: PLC0415
+    from perfci import backfill as steps
+    from perfci import nightly, node, report, tonight
+    from perfci.bench import ownership
+    from perfci.embedded import lock
+    from perfci.embedded.night import sigterm_interrupts
 
     with sigterm_interrupts(), lock.hold(settings.state / "nightly.lock", command="perfci backfill"):
         ownership.prune(settings.worktrees)

@@ -39,8 +39,8 @@ def backup(
     Decisions and measurements; not secrets (docs/keeping.md says what else to keep). A file of that name is replaced
     once the new one is whole. Exit code 2 when result files were asked for and some are not there.
     """
-    from perfci import backup as backups  # noqa: PLC0415
-    from perfci.store import engine as database  # noqa: PLC0415
+    from perfci import backup as backups
+    from perfci.store import engine as database
 
     settings = _settings()
     engine = database.connect(settings.database_url, read_only=True)
@@ -60,8 +60,8 @@ def restore(
     From SQLite to PostgreSQL and back, and from an older schema, which is upgraded. Result files in it go to the state
     folder.
     """
-    from perfci import backup as backups  # noqa: PLC0415
-    from perfci import measure  # noqa: PLC0415
+    from perfci import backup as backups
+    from perfci import measure
 
     settings = _settings()
     measure.prepare(settings)
@@ -85,7 +85,7 @@ def rebuild(
     comes from a backup or from the present database. Started again after it was killed, it goes on. Exit code 2 when
     a file is damaged or missing; the rest is stored.
     """
-    from perfci import keeping, measure, nightly  # noqa: PLC0415
+    from perfci import keeping, measure, nightly
 
     settings = _settings()
     measure.prepare(settings)
@@ -115,8 +115,8 @@ def thin(
 
     Summaries stay, and so do the result files, from which `perfci db rebuild` gets the samples again.
     """
-    from perfci import keeping, nightly  # noqa: PLC0415
-    from perfci.store import keeping as store  # noqa: PLC0415
+    from perfci import keeping, nightly
+    from perfci.store import keeping as store
 
     settings, now = _settings(), datetime.now(UTC)
     engine = nightly.opened(settings, read_only=dry_run)
@@ -136,9 +136,9 @@ def thin(
 
 
 def _decisions(settings: Settings, file: Path | None, *, elsewhere: bool) -> Decisions:
-    from perfci import keeping  # noqa: PLC0415
-    from perfci.store import decisions, schema  # noqa: PLC0415
-    from perfci.store import engine as database  # noqa: PLC0415
+    from perfci import keeping
+    from perfci.store import decisions, schema
+    from perfci.store import engine as database
 
     if file is not None:
         return keeping.decisions_of(file, settings.state, echo=_progress)

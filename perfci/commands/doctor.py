@@ -22,8 +22,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of
     It looks at settings, database, disk, devices, ports, the other side, clock, key, worker and versions, and changes
     nothing. Exit code: 0, or 2 where something has to be mended.
     """
-    from perfci.runner import doctor as looking  # noqa: PLC0415
-    from perfci.runner.findings import failed  # noqa: PLC0415
+    from perfci.runner import doctor as looking
+    from perfci.runner.findings import failed
 
     found = looking.examine(config.load(config.find(Path.cwd())))
     if as_json:

@@ -17,10 +17,10 @@ def register(app: typer.Typer) -> None:
 
 def show() -> None:
     """Numbers for monitoring, in Prometheus' text form: queues, the newest night, alerts, failures."""
-    from perfci.store import engine  # noqa: PLC0415
+    from perfci.store import engine
 
     try:
-        from perfci import metrics  # noqa: PLC0415
+        from perfci import metrics
     except ModuleNotFoundError as error:
         raise ServiceError(f"{error.name} is not installed", next_step="install perfci[serve]") from error
     settings = config.load(config.find(Path.cwd()))

@@ -36,7 +36,7 @@ def send(
 
     What a channel was told once it is not told again. Exit code: 0 all told, 2 a channel was not.
     """
-    from perfci import nightly, notify  # noqa: PLC0415
+    from perfci import nightly, notify
 
     settings = _settings()
     logs.configure(level=logging.ERROR)
@@ -67,8 +67,8 @@ def test(name: Name = "") -> None:
 
 
 def _works(channel: Channel) -> bool:
-    from perfci import notify  # noqa: PLC0415
-    from perfci.notify.attempt import Delivery  # noqa: PLC0415
+    from perfci import notify
+    from perfci.notify.attempt import Delivery
 
     try:
         answer = notify.test(channel, now=datetime.now(UTC))
@@ -94,8 +94,8 @@ def _sentence(outcome: Mapping[str, Any]) -> str:
 
 
 def _session(settings: Settings, name: str) -> str:
-    from perfci import nightly, tonight  # noqa: PLC0415
-    from perfci.store import notices  # noqa: PLC0415
+    from perfci import nightly, tonight
+    from perfci.store import notices
 
     if not name:
         return tonight.newest(settings)

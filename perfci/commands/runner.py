@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(runner, name="runner")
 
 
-def setup(  # noqa: PLR0913, PLR0917  an option each
+def setup(
     server: Server,
     airflow: AirflowUrl,
     name: Name,
@@ -59,11 +59,11 @@ def setup(  # noqa: PLR0913, PLR0917  an option each
     May be killed and run again. Says what it did and what comes next. Exit code: 0, or 2 where something has to be
     mended first.
     """
-    from perfci.runner import setup as steps  # noqa: PLC0415
-    from perfci.runner import units as unit_files  # noqa: PLC0415
-    from perfci.runner import users as accounts  # noqa: PLC0415
-    from perfci.runner.environments import Source, this_perfci  # noqa: PLC0415
-    from perfci.runner.findings import failed  # noqa: PLC0415
+    from perfci.runner import setup as steps
+    from perfci.runner import units as unit_files
+    from perfci.runner import users as accounts
+    from perfci.runner.environments import Source, this_perfci
+    from perfci.runner.findings import failed
 
     given = {
         "--index-url": index_url,
@@ -109,7 +109,7 @@ def start() -> None:
 
     Needs outbound HTTP alone; starts again by itself when the server was away.
     """
-    from perfci.runner import worker  # noqa: PLC0415
+    from perfci.runner import worker
 
     path = config.find(Path.cwd())
     worker.run(config.load(path), path, echo=typer.echo)
@@ -117,6 +117,6 @@ def start() -> None:
 
 def check(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of lines.")] = False) -> None:
     """Like `perfci doctor`, for this node."""
-    from perfci.commands import doctor  # noqa: PLC0415
+    from perfci.commands import doctor
 
     doctor.doctor(as_json=as_json)

@@ -25,10 +25,10 @@ def serve(
     is there as JSON for other programs. docs/serving.md has the protocol.
     """
     try:
-        from perfci.serve import app, server  # noqa: PLC0415
+        from perfci.serve import app, server
     except ModuleNotFoundError as error:
         raise ServiceError(f"{error.name} is not installed", next_step="pip install 'perfci[serve]'") from error
-    from perfci import logs, nightly  # noqa: PLC0415
+    from perfci import logs, nightly
 
     settings = config.load(config.find(Path.cwd()))
     logs.configure()

@@ -28,7 +28,7 @@ def units(
     ] = None,
 ) -> None:
     """A systemd unit that keeps `perfci up` running."""
-    from perfci.embedded import unit  # noqa: PLC0415
+    from perfci.embedded import unit
 
     path = config.find(Path.cwd())
     config.load(path)
