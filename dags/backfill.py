@@ -24,6 +24,7 @@ PARAMS = {
     "steps": Param(backfill.STEPS, type="integer", minimum=1, description="so many are left"),
 }
 JOB = "{{ task.op_kwargs['job']['suite'] }} {{ task.op_kwargs['job']['sha'][:9] }}"
+QUIET: Any = {"show_return_value_in_logs": False}  # jobs have tokens
 ARGS: Any = {"catchup": False, "default_args": {"retries": 1, "retry_delay": timedelta(seconds=5)}}
 STEP: Any = {"map_index_template": JOB, "priority_weight": 25, "weight_rule": "absolute"}  # the same for all its jobs
 NEXT = "{{ ti.xcom_pull(task_ids='plan', key='session') }}-{{ params.steps - 1 }}"
@@ -37,7 +38,7 @@ def device(place: queues.Place) -> Any:
 
 @dag("backfill", schedule=None, max_active_runs=1, params=PARAMS, doc_md=__doc__, tags=["perfci"], **ARGS)
 def steps() -> None:
-    @task(multiple_outputs=True)
+    @task(multiple_outputs=True, **QUIET)
     def plan(params: Any = None) -> dict[str, Any]:
         return backfill.plan(CONFIG, {name: params[name] for name in PARAMS})
 
@@ -48,7 +49,7 @@ def steps() -> None:
     stored >> task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"]) >> [worked, more]
     more >> TriggerDagRunOperator(task_id="again", trigger_dag_id="backfill", conf=planned["next"], **AGAIN)
     for place in queues.places(SETTINGS):
-        jobs = task(task_id="jobs")(queues.waiting)(planned["jobs"], place.queue, place.devices)
+        jobs = task(task_id="jobs", **QUIET)(queues.waiting)(planned["jobs"], place.queue, place.devices)
         device(place).expand(job=jobs) >> [stored, worked]
 
 

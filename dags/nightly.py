@@ -26,6 +26,7 @@ PARAMS = {
 }
 JOB = "{{ task.op_kwargs['job']['suite'] }} {{ task.op_kwargs['job']['sha'][:9] }}"
 STEP: Any = {"map_index_template": JOB, "priority_weight": 50, "weight_rule": "absolute"}  # the same for all its jobs
+QUIET: Any = {"show_return_value_in_logs": False}  # jobs have tokens
 ARGS: Any = {"catchup": False, "default_args": {"retries": 1, "retry_delay": timedelta(seconds=5)}}
 
 
@@ -36,7 +37,7 @@ def device(place: queues.Place) -> Any:
 
 @dag("nightly", schedule=CRON, max_active_runs=1, params=PARAMS, doc_md=__doc__, tags=["perfci"], **ARGS)
 def steps() -> None:
-    @task(multiple_outputs=True)
+    @task(multiple_outputs=True, **QUIET)
     def plan(params: Any = None, dag_run: Any = None) -> dict[str, Any]:
         nightly.ingest(CONFIG)  # what a killed night has left
         asked = {name: params[name] for name in PARAMS}
@@ -46,11 +47,11 @@ def steps() -> None:
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
     stored = task(trigger_rule="all_done")(nightly.ingest)(CONFIG)
-    detected = task()(nightly.detect)(CONFIG, planned["session"])
+    detected = task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"])
     told = task(trigger_rule="all_done")(nightly.notify)(CONFIG, planned["session"], planned["problems"])
     stored >> detected >> [told, worked]
     for place in queues.places(SETTINGS):
-        jobs = task(task_id="jobs")(queues.waiting)(planned["jobs"], place.queue, place.devices)
+        jobs = task(task_id="jobs", **QUIET)(queues.waiting)(planned["jobs"], place.queue, place.devices)
         device(place).expand(job=jobs) >> [stored, worked]
 
 
