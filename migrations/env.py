@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import context
 
 from perfci.config import find, load
-from perfci.store.engine import connect, writing
+from perfci.store.schema import changing
 from perfci.store.tables import UtcTime, metadata
 
 
@@ -34,7 +34,5 @@ def migrate(connection: sa.Connection) -> None:
 if (given := context.config.attributes.get("connection")) is not None:
     migrate(given)
 else:
-    engine = connect(load(find(Path.cwd())).database_url, create=True)
-    with writing(engine) as own:
+    with changing(load(find(Path.cwd())).database_url) as own:
         migrate(own)
-    engine.dispose()
