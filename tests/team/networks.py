@@ -1,7 +1,7 @@
 """Two networks of a test's own, joined by one cable: the control plane lives in one, a node in the other.
 
-Each is a kernel namespace that a sleeping process holds, so that nothing is left of it when the test dies; making one
-needs root. A thread moves between them, and what it starts begins where it is.
+Each is a kernel namespace that a sleeping process holds (with one for mounts, see `machines`), so that nothing is left
+of it when the test dies; making one needs root. A thread moves between them, and what it starts begins where it is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,17 @@ def joined() -> Iterator[Cable]:
 
 @contextmanager
 def _network() -> Iterator[Network]:
-    words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"]
+    words = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--net",
+        "--mount",
+        "sh",
+        "-c",
+        "echo ready; exec sleep infinity",
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as holder:
         try:
             assert holder.stdout is not None

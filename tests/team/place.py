@@ -31,6 +31,7 @@ from perfci.bench import probe
 from perfci.config import Settings
 from perfci.embedded import home as homes
 from perfci.embedded.ports import free
+from perfci.errors import ServiceError
 from perfci.runner import installed, keys, roster
 from perfci.runner.installed import Installed
 from perfci.store import reads
@@ -178,18 +179,27 @@ class Control(Box):
             return airflow.trigger("nightly", conf=conf)
 
     def tasks(self, run: DagRun) -> dict[str, TaskInstance]:
-        """By name, `cpubox.measure[0]` for a mapped one."""
-        with self.airflow() as airflow:
+        """By name, `cpubox.measure[0]` for a mapped one. Empty while Airflow is away."""
+        with suppress(ServiceError), self.airflow() as airflow:
             found = airflow.task_instances("nightly", run.id)
-        return {t.task if t.map_index < 0 else f"{t.task}[{t.map_index}]": t for t in found}
+            return {t.task if t.map_index < 0 else f"{t.task}[{t.map_index}]": t for t in found}
+        return {}
 
     def state(self, run: DagRun) -> str:
-        with self.airflow() as airflow:
+        """Empty while Airflow is away."""
+        with suppress(ServiceError), self.airflow() as airflow:
             return airflow.dag_run("nightly", run.id).state
+        return ""
 
     def wait_for_task(self, run: DagRun, task: str, *states: str, limit_s: float = LIMIT_S) -> TaskInstance:
-        until(lambda: (t := self.tasks(run).get(task)) and t.state in states, f"{task}: {states}", limit_s=limit_s)
-        return self.tasks(run)[task]
+        found: list[TaskInstance] = []
+
+        def reached() -> bool:
+            found[:] = [t for name, t in self.tasks(run).items() if name == task and t.state in states]
+            return bool(found)
+
+        until(reached, f"{task}: {states}", self.logs, limit_s=limit_s)
+        return found[0]
 
     def wait_for_end(self, run: DagRun, *, limit_s: float = LIMIT_S) -> str:
         until(lambda: self.state(run) in ("success", "failed"), f"the end of {run.id}", self.logs, limit_s=limit_s)
@@ -197,8 +207,9 @@ class Control(Box):
 
     def wait_for_worker(self, name: str, *states: str) -> None:
         def seen() -> bool:
-            with self.airflow() as airflow:
+            with suppress(ServiceError), self.airflow() as airflow:
                 return any(w.name == name and w.state in (states or ("idle", "running")) for w in airflow.workers())
+            return False
 
         until(seen, f"node {name} at work", self.logs)
 

@@ -21,12 +21,16 @@ def place(tmp_path: Path) -> Iterator[Team]:
         yield place
 
 
-def measuring(place: Team) -> tuple[Command, DagRun]:
+def measuring(place: Team) -> tuple[Command, DagRun, Command]:
+    """The service, the run, and `perfci nightly`, which follows it."""
     service = place.control.start()
     place.node("gpu-a").start()
-    run = place.control.trigger()
+    night = place.control.begin("nightly")
+    night.wait_for("plan: running")
+    with place.control.airflow() as airflow:
+        (run,) = airflow.unfinished("nightly")
     place.control.wait_for_task(run, "cpubox.measure[0]", "running")
-    return service, run
+    return service, run, night
 
 
 def assert_complete(place: Team, run: DagRun) -> None:
@@ -36,25 +40,29 @@ def assert_complete(place: Team, run: DagRun) -> None:
 
 @pytest.mark.parametrize("component", ["scheduler", "api-server", "dag-processor", "serve"])
 def test_a_killed_component_comes_back_and_the_night_completes(place: Team, component: str) -> None:
-    service, run = measuring(place)
+    service, run, night = measuring(place)
     before = place.control.component(component)
     before.kill()
     service.wait_for(f"{component}: started again")
     assert_complete(place, run)
+    assert night.process.wait(60) == 0, night.output()
     assert place.control.component(component) != before
 
 
 def test_the_whole_service_is_killed_and_started_again_and_the_night_goes_on(place: Team) -> None:
-    service, run = measuring(place)
+    service, run, night = measuring(place)
     service.kill()
+    assert night.process.wait(60) == 2
+    assert "has ended meanwhile" in night.output()
     place.control.start()
     assert_complete(place, run)
 
 
 def test_postgresql_is_down_for_two_minutes(place: Team) -> None:
-    service, run = measuring(place)
+    service, run, night = measuring(place)
     with place.without_database():
         time.sleep(120)
     until(lambda: service.process.poll() is None and place.control.state(run), "an answer of Airflow", service.output)
     assert_complete(place, run)
     assert service.process.poll() is None, service.output()
+    assert night.process.wait(60) == 0, night.output()
