@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from perfci.airflow import DagRun, TaskInstance
+from perfci.airflow import Airflow, DagRun, TaskInstance
 from perfci.bench import ownership
 from perfci.config import Settings
 from perfci.embedded import lock as locks
@@ -23,6 +23,8 @@ from perfci.errors import ServiceError
 _LOG_LINES = 20
 # Asking costs processor time that the measured process may want; a long step is asked about less often.
 _QUICK_S, _SLOW_S = 0.5, 3.0
+# The service starts a component again that has ended, or whose database was away.
+_PATIENCE_S = 600.0
 _DULL = frozenset({"jobs", "worked"})
 
 
@@ -83,6 +85,7 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
     first_step_s: float | None = None
     tasks: tuple[TaskInstance, ...] = ()
     asked_at = changed_at = 0.0
+    news = _News(airflow, time.monotonic(), patience_s=_PATIENCE_S if instance.borrowed else 0.0)
     standstill = Standstill(str(instance.home.log("scheduler")), asked_at=time.monotonic())
     while not run.finished:
         instance.check()
@@ -90,7 +93,7 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
             raise KeyboardInterrupt
         now = time.monotonic()
         if now - asked_at > (_QUICK_S if now - changed_at < 10 else _SLOW_S):
-            run, tasks = airflow.dag_run(DAG, run.id), airflow.task_instances(DAG, run.id)
+            run, tasks = news.since(run, tasks)
             asked_at = time.monotonic()
             if changed := progress.update(tasks):
                 changed_at = asked_at
@@ -117,6 +120,26 @@ def _follow(instance: Instance, run: DagRun, *, lock: Lock, tell: Callable[[str]
         url=airflow.url,
         started_s=first_step_s if first_step_s is not None else time.monotonic() - began,
     )
+
+
+@dataclass(slots=True)
+class _News:
+    """What Airflow says of a run. Its silence is borne for a while."""
+
+    airflow: Airflow
+    answered_at: float
+    patience_s: float
+
+    def since(self, run: DagRun, tasks: tuple[TaskInstance, ...]) -> tuple[DagRun, tuple[TaskInstance, ...]]:
+        """The run and its steps; those of before while there is no answer."""
+        try:
+            run, tasks = self.airflow.dag_run(DAG, run.id), self.airflow.task_instances(DAG, run.id)
+        except ServiceError:
+            if time.monotonic() - self.answered_at > self.patience_s:
+                raise
+            return run, tasks
+        self.answered_at = time.monotonic()
+        return run, tasks
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from typing import Any, Self
 from perfci.errors import ServiceError
 from perfci.supervisor.marks import MARK, log_end, sweep
 
-# So much of a log's last line is told.
+# So much of a log's last line is told; this one, of SQLAlchemy, says nothing.
 _LINE = 300
+_NOISE = "(Background on this error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ class Tree:
     def problem(self, ended: Ended) -> ServiceError:
         """The end of a program as an error, with the last line of its log."""
         program = self._programs[ended.name]
-        last = log_end(program.log, lines=1)[:_LINE] or "without a word"
+        said = [line for line in log_end(program.log, lines=5).splitlines() if not line.startswith(_NOISE)]
+        last = said[-1][:_LINE] if said else "without a word"
         how = f"signal {-ended.code}" if ended.code < 0 else f"code {ended.code}"
         return ServiceError(f"{ended.name} ended with {how}: {last}", next_step=f"read {program.log}")
 
