@@ -23,8 +23,9 @@ _EDGE_PATH = "edge:airflow.providers.edge3.executors.EdgeExecutor"
 PARALLELISM = 4
 # A step whose process was killed, or whose node is gone, is given up after this long and tried again.
 HEARTBEAT_LIMIT_S = 120
-# A job may wait for its device behind others for hours and is not stuck. Its token lives as long.
-_QUEUED_LIMIT_S = 43_200
+# A job may wait for its device behind others for twelve hours and is not stuck. Each half hour it is queued anew, since
+# one that was lost between Airflow and its node would wait in vain.
+_QUEUED_LIMIT_S, _QUEUED_AGAIN = 1800, 24
 
 
 def write(settings: Settings, home: Home, *, port: int, scheduled: bool) -> None:
@@ -96,6 +97,7 @@ def _sections(settings: Settings, home: Home, kept: Mapping[str, str], *, port: 
         "scheduler": {
             "use_job_schedule": scheduled,
             "task_queued_timeout": _QUEUED_LIMIT_S,
+            "num_stuck_in_queued_retries": _QUEUED_AGAIN,
             "task_instance_heartbeat_timeout": HEARTBEAT_LIMIT_S,
             # What a killed scheduler was waiting for is adopted by the next one within a minute.
             "orphaned_tasks_check_interval": 60,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 import pytest
 
-from perfci.airflow import Airflow
+from perfci.airflow import Airflow, Worker
 from perfci.embedded import ports
 from perfci.errors import ServiceError
 
@@ -31,6 +32,7 @@ class Answers(BaseHTTPRequestHandler):
             code = 503
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(code)
+        self.send_header("Content-Type", "text/html" if isinstance(body, str) else "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -111,3 +113,22 @@ def test_an_import_error_of_another_dag_is_no_obstacle(url: str) -> None:
     Answers.wanted["/api/v2/importErrors"] = (200, {"import_errors": [error]})
     with Airflow(url, user="a", password="b") as airflow:
         assert not airflow.has_dag("nightly")
+
+
+def test_nodes_are_told_with_their_queues_and_whether_they_work(url: str) -> None:
+    rows = [
+        {"worker_name": "a", "state": "idle", "queues": ["h200"], "last_heartbeat": "2026-12-01T02:00:00Z"},
+        {"worker_name": "b", "state": "unknown", "queues": None, "last_heartbeat": None},
+    ]
+    Answers.wanted["/edge_worker/ui/worker"] = (200, {"workers": rows, "total_entries": 2})
+    with Airflow(url, user="a", password="b") as airflow:
+        first, second = airflow.workers()
+    assert first == Worker("a", "idle", ("h200",), datetime(2026, 12, 1, 2, tzinfo=UTC))
+    assert (first.alive, second.alive, second.queues) == (True, False, ())
+
+
+@pytest.mark.parametrize("answer", [(404, {"detail": "not found"}), (200, "<html>the pages of Airflow</html>")])
+def test_an_airflow_without_nodes_has_none(url: str, answer: tuple[int, object]) -> None:
+    Answers.wanted["/edge_worker/ui/worker"] = answer
+    with Airflow(url, user="a", password="b") as airflow:
+        assert airflow.workers() == ()

@@ -15,7 +15,9 @@ import httpx
 import psutil
 import pytest
 
+from perfci.airflow import Airflow
 from perfci.embedded import home as homes
+from perfci.embedded.home import USER
 from perfci.supervisor import marked
 from tests.embedded.nights import LIMIT_S, ROOT, Command, Place, listening
 
@@ -105,6 +107,11 @@ def test_the_service_answers_on_loopback_alone(place: Place, service: Command) -
         assert httpx.get(url, trust_env=False, follow_redirects=True).is_success
     assert listening(homes.of(place.settings).mark) == {"127.0.0.1"}
     assert str(homes.of(place.settings).password_file) in service.output()
+
+
+def test_without_an_executor_for_nodes_there_are_none(place: Place, service: Command) -> None:
+    with Airflow(urls(service)["Airflow"], user=USER, password=homes.of(place.settings).password()) as airflow:
+        assert airflow.workers() == ()
 
 
 def test_a_night_uses_its_airflow_and_a_broken_job_spoils_no_other(place: Place, service: Command) -> None:

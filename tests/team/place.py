@@ -262,11 +262,8 @@ class Node(Box):
 
     def worker(self) -> psutil.Process:
         """Airflow's edge worker itself."""
-        (found,) = (
-            p
-            for p in psutil.process_iter()
-            if _has(p, AIRFLOW_HOME=str(self.folder / "airflow")) and "worker" in p.cmdline() and _oldest(p)
-        )
+        mine = [p for p in psutil.process_iter() if _has(p, AIRFLOW_HOME=str(self.folder / "airflow"))]
+        (found,) = (p for p in mine if " edge worker" in " ".join(p.cmdline()) and _oldest(p))
         return found
 
     def processes(self) -> list[psutil.Process]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
 from perfci.airflow import DagRun
-from tests.team.place import Command, Team, team, until
+from perfci.runner import installed, keys
+from tests.team.place import Command, Node, Team, team, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.airflow, pytest.mark.timeout(1200)]
 
@@ -66,3 +69,37 @@ def test_postgresql_is_down_for_two_minutes(place: Team) -> None:
     assert_complete(place, run)
     assert service.process.poll() is None, service.output()
     assert night.process.wait(60) == 0, night.output()
+
+
+def test_a_job_that_is_lost_on_its_way_to_the_node_is_given_out_again(place: Team) -> None:
+    service = place.control.start()
+    settings = place.control.settings.state / "airflow" / "airflow.cfg"
+    half_an_hour = "task_queued_timeout = 1800"
+    assert half_an_hour in settings.read_text()
+    soon = "task_queued_timeout = 20\ntask_queued_timeout_check_interval = 10"
+    settings.write_text(settings.read_text().replace(half_an_hour, soon))
+    place.control.component("scheduler").kill()
+    service.wait_for("scheduler: started again")
+    node = place.node("gpu-a")
+    node.start()
+    node.worker().suspend()
+    run = place.control.trigger()
+    place.control.wait_for_task(run, "cpubox.build[0]", "queued")
+    assert fetched(node)["task_id"] == "cpubox.build"
+    assert fetched(node) is None
+    node.worker().resume()
+    assert_complete(place, run)
+
+
+def fetched(node: Node) -> dict[str, object] | None:
+    """What its worker would have been given, had the answer not been lost."""
+    where = f"jobs/fetch/{node.name}"
+    key = installed.key_file(node.settings).read_bytes()
+    token = keys.sign(key, kid=node.name, place=where, now=datetime.now(UTC), lifetime_s=30)
+    answer = httpx.post(
+        f"{node.control.airflow_url}/edge_worker/v1/{where}",
+        headers={"Authorization": token},
+        json={"queues": [node.identity.queue], "free_concurrency": 1, "supports_task_instance_uuid": True},
+        trust_env=False,
+    )
+    return answer.raise_for_status().json()
