@@ -8,8 +8,8 @@ is below it when the command has ended, when it gets SIGTERM, and when the pipe 
 the runner is gone then, SIGKILL included. It ends with the command's exit code, 128 + n for signal n.
 
 With `--subject MARK` before the command it runs as another user than the runner: a program between them that changes
-the user drops the environment, so it comes as a line of JSON on the standard input. `--end MARK` instead of a command
-kills what carries that mark, where a guardian was killed: only the subject may.
+the user drops the environment, so it comes as a line of JSON on the standard input. `--end MARK PARENT` instead of a
+command kills what carries that mark, and what a killed guardian has left to PARENT: only the subject may.
 
 A script of its own, standard library alone: it must start in milliseconds and in any Python.
 """
@@ -25,10 +25,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 # SIGKILL takes effect once the kernel lets go; a process stuck in a driver may never.
 _KILL_LIMIT_S = 10.0
 
@@ -36,6 +38,7 @@ _KILL_LIMIT_S = 10.0
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--end":
         end_marked(arguments[1].encode())
+        end_left(int(arguments[2]))
         return 0
     command, environment = arguments, None
     if arguments[0] == "--subject":
@@ -80,6 +83,44 @@ def end_marked(entry: bytes) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
+
+
+def end_left(parent: int) -> None:
+    """Kill what a killed guardian has left to `parent`, and what is below that, whatever it did to its environment."""
+    until = time.monotonic() + _KILL_LIMIT_S
+    while (tops := left_to(parent, os.geteuid())) and time.monotonic() < until:
+        for pid in (*tops, *(below for top in tops for below in _below(top))):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def left_to(parent: int, uid: int, *, ended: bool = False) -> list[int]:
+    """Children of `parent` that are this user's and live, or that have ended and nobody has waited for."""
+    found = []
+    for pid in _processes():
+        try:
+            # Not the owner of the folder in /proc: a process can make that root.
+            text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+        except OSError:  # gone
+            continue
+        fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+        mine = (int(fields["PPid"]), int(fields["Uid"].split()[0])) == (parent, uid)
+        if mine and (fields["State"][0] in "ZX") is ended:
+            found.append(pid)
+    return found
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """What a guardian leaves behind when it is killed becomes a child of this process."""
+    before = ctypes.c_int(0)
+    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _prctl(_PR_SET_CHILD_SUBREAPER, before.value)
 
 
 def _processes() -> list[int]:
@@ -167,7 +208,7 @@ def _die_with_guardian() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _prctl(option: int, value: int) -> None:
+def _prctl(option: int, value: object) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

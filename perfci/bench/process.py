@@ -21,6 +21,7 @@ from typing import IO
 
 from perfci.bench import guardian
 from perfci.bench.subject import Subject
+from perfci.errors import DeviceError
 
 LOG_LIMIT_BYTES = 20 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
@@ -28,6 +29,8 @@ _TAIL_LINES = 60
 _TAIL_CHARACTERS = 12_000
 # How long the guardian may take to kill what is below it.
 _GRACE_S = 15.0
+# What turns on its guardian may turn on who ends it, too.
+_ENDINGS = 3
 # In the environment of everything that a command starts: its children are found by it where the guardian was killed.
 _MARK = "PERFCI_COMMAND"
 
@@ -113,25 +116,26 @@ def run(
     """
     started_at, start = datetime.now(UTC), time.monotonic()
     mark = f"{_MARK}={secrets.token_hex(8)}"
-    process = _started(command, folder, environment, mark=mark, subject=subject)
-    assert process.stdout is not None
     timed_out, told = False, start
-    try:
-        with _Output(log) as output:
-            while _follow(process, output):
-                now = time.monotonic()
-                if now - start > timeout_s:
-                    timed_out = True
-                    break
-                if now - told >= 1:
-                    told = now
-                    progress(now - start, output.last_line())
+    with guardian.adopting() if subject else contextlib.nullcontext():
+        process = _started(command, folder, environment, mark=mark, subject=subject)
+        assert process.stdout is not None
+        try:
+            with _Output(log) as output:
+                while _follow(process, output):
+                    now = time.monotonic()
+                    if now - start > timeout_s:
+                        timed_out = True
+                        break
+                    if now - told >= 1:
+                        told = now
+                        progress(now - start, output.last_line())
+                _stop(process, mark, subject)
+                output.drain(process.stdout)
+                tail = output.tail()
+        finally:
             _stop(process, mark, subject)
-            output.drain(process.stdout)
-            tail = output.tail()
-    finally:
-        _stop(process, mark, subject)
-        process.stdout.close()
+            process.stdout.close()
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return Ended(code, timed_out, tail, started_at, datetime.now(UTC))
 
@@ -179,7 +183,7 @@ def _stop(process: subprocess.Popen[bytes], mark: str, subject: Subject | None) 
     try:
         process.wait(timeout=_GRACE_S)
     except subprocess.TimeoutExpired:
-        _end_as(subject, mark)  # sudo is root's, and ends with the guardian
+        _end_as(subject, mark, process.pid)  # sudo is root's, and ends with the guardian
         with contextlib.suppress(PermissionError):
             process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -188,21 +192,34 @@ def _stop(process: subprocess.Popen[bytes], mark: str, subject: Subject | None) 
         process.returncode = -signal.SIGKILL
     if process.returncode < 0 or (subject and process.returncode > 128):
         # The command killed its guardian, or stopped it.
-        _end_as(subject, mark)
+        _end_as(subject, mark, process.pid)
 
 
-def _end_as(subject: Subject | None, mark: str) -> None:
-    """Kill what carries a mark; the subject's processes are its own to look into and to kill."""
+def _end_as(subject: Subject | None, mark: str, known: int) -> None:
+    """Kill what carries a mark; the subject's processes are its own to look into and to kill. known: the child that
+    this process waits for itself. Raises DeviceError where they kill who is to end them."""
     if subject is None:
         guardian.end_marked(mark.encode())
         return
-    subprocess.run(
-        subject.command((sys.executable, "-I", "-S", guardian.__file__, "--end", mark)),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-        **subject.options(),
+    me = os.getpid()
+    for _ in range(_ENDINGS):
+        subprocess.run(
+            subject.command((sys.executable, "-I", "-S", guardian.__file__, "--end", mark, str(me))),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            **subject.options(),
+        )
+        for pid in guardian.left_to(me, subject.uid, ended=True):
+            if pid != known:
+                os.waitpid(pid, os.WNOHANG)
+        left = guardian.left_to(me, subject.uid)
+        if not left:
+            return
+    raise DeviceError(
+        f"a command has left processes of {subject.name} that cannot be ended ({', '.join(map(str, left))})",
+        next_step="end them as root; until then they can disturb what is measured here",
     )
 
 

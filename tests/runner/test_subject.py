@@ -116,6 +116,16 @@ def test_a_command_that_turns_on_its_guardian_leaves_nothing(box: Box, number: s
     assert box.processes() == []
 
 
+def test_not_even_what_has_thrown_its_environment_away(box: Box) -> None:
+    """It would meet the next suite's processes, whose user it is."""
+    sha = box.commit({"a": "7 env"})
+    away = "env -i /bin/sh -c 'setsid sh -c \"(sleep 600 & sleep 600)\" & sleep 600' & sleep 0.5"
+    guardians = "grep -lz -- --subject /proc/[0-9]*/cmdline 2>/dev/null | cut -d / -f 3"
+    run = box.run(sha, run=f"{away}; kill -KILL $({guardians}) 2>/dev/null; sleep 600", timeout_s=10.0)
+    assert run["status"] == "error"
+    assert box.processes() == []
+
+
 def test_a_killed_worker_takes_the_command_along_and_its_files_do_not_stand_in_the_way(box: Box) -> None:
     sha = box.commit({"a": "8"})
     process = box.start(sha, run="mkdir -m 0500 closed closed-2; touch began; sleep 600")
