@@ -124,7 +124,7 @@ def included(mirror: Mirror, sha: str, lock_file: str) -> tuple[str, ...]:
         for line in data.decode("utf-8", "replace").splitlines():
             with contextlib.suppress(_LockProblem):
                 if include := _include(path, line):
-                    wanted.append(os.path.normpath(PurePosixPath(path).parent / include))
+                    wanted.append(_beside(path, include))
     return tuple(found)[1:]
 
 
@@ -238,7 +238,16 @@ def _lock_files(mirror: Mirror, sha: str, lock_file: str) -> dict[str, str]:
         for number, line in enumerate(found[path].splitlines(), 1):
             include = _include(f"{path} line {number}", line)
             if include:
-                wanted.append(os.path.normpath(PurePosixPath(path).parent / include))
+                wanted.append(_beside(path, include))
+    return found
+
+
+def _beside(path: str, include: str) -> str:
+    """The path in the repository of what `path` includes. It becomes one in a folder of the worker's, so it must not
+    lead elsewhere."""
+    found = os.path.normpath(PurePosixPath(path).parent / include)
+    if found.startswith("/") or f"{found}/".startswith("../"):
+        raise _LockProblem(f"{path} includes {include!r}, which is not in the repository")
     return found
 
 

@@ -216,6 +216,16 @@ def test_a_lock_that_cannot_be_shared_or_found_is_a_failed_build(
     assert rows(run)["w"].reason == run.reason
 
 
+@pytest.mark.parametrize("way", ["-r {path}", "--constraint={path}", "-r more/../../../outside.txt"])
+def test_a_lock_cannot_put_a_file_outside_of_its_environment(subject: Subject, tmp_path: Path, way: str) -> None:
+    """The repository has a file by that name, with what it would like to be there."""
+    outside = tmp_path / "outside" / "plugin.py"
+    files = {"lock.txt": f"{way.format(path=outside)}\n", str(outside).lstrip("/"): "print('mine')\n"}
+    run = subject.run(subject.repository.commit(files), environment="lock.txt", expect=(("w", "suite"),))[0]
+    assert "which is not in the repository" in rows(run)["w"].reason
+    assert not outside.parent.exists()
+
+
 def test_a_lock_of_another_tool_is_a_failed_build(subject: Subject) -> None:
     sha = subject.repository.commit({"uv.lock": "version = 1"})
     assert "export it as requirements" in subject.build(sha, environment="uv.lock").reason
