@@ -112,7 +112,7 @@ def plan(
     settings = config.load(Path(config_path))
     at = now or datetime.now(UTC)
     found = matrix.matrix(
-        settings, suites=suites, hardware=hardware, here=lambda: probe.hardware(settings.hardware).name
+        settings, suites=suites, hardware=hardware, here=lambda: probe.hardware(settings.hardware, most=1).name
     )
     engine = opened(settings)
     try:

@@ -147,7 +147,7 @@ def _cell(settings: Settings, suite: str, hardware: str) -> Cell:
         known = ", ".join(settings.suites) or "none"
         raise SettingsError("no suite is named", next_step=f"choose one with --suite; perfci.toml has {known}")
     names = [suite or next(iter(settings.suites))]
-    here = probe.hardware(settings.hardware).name
+    here = probe.hardware(settings.hardware, most=1).name
     (cell,) = matrix.matrix(settings, suites=names, hardware=[hardware], here=lambda: here).cells
     return cell
 

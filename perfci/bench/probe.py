@@ -45,9 +45,11 @@ print(json.dumps({"torch": version("torch"), "triton": version("triton"), "cuda"
 _ASK_SECONDS = 60
 
 
-def hardware(rules: Mapping[str, HardwareRule] | None = None) -> Hardware:
-    """The class of device that a process started here would measure on; named by the settings where a rule matches."""
-    devices = gpu.gpus()
+def hardware(rules: Mapping[str, HardwareRule] | None = None, *, most: int | None = None) -> Hardware:
+    """The class of device that a process started here would measure on; named by the settings where a rule matches.
+
+    most: so many devices at most, as a job has that claims them."""
+    devices = gpu.gpus()[:most]
     found = gpu_hardware(devices) if devices else cpu_hardware(cpu.parse_cpuinfo(cpu.cpuinfo()), cpu.usable_cores())
     return named(found, rules or {})
 
