@@ -52,7 +52,7 @@ def _families(engine: Engine, settings: Settings | None, now: datetime) -> Itera
     if settings is not None:
         yield from _folders(settings, now)
     try:
-        found = gauges.read(engine)
+        found = gauges.read(engine, now=now)
     except StoreError:
         found = None
     yield _gauge("perfci_database_up", "Whether the database answers.", {(): int(found is not None)})
@@ -61,6 +61,7 @@ def _families(engine: Engine, settings: Settings | None, now: datetime) -> Itera
         yield from _totals(found)
         yield from _alerts(found)
         yield from _notices(found)
+        yield _unfinished(found, now)
         if found.night is not None:
             yield from _night(found.night)
 
@@ -98,7 +99,18 @@ def _totals(found: Gauges) -> Iterator[Metric]:
     yield _gauge("perfci_last_success_timestamp_seconds", "When a process last ended well.", good, labels=PLACE)
 
 
+def _unfinished(found: Gauges, now: datetime) -> Metric:
+    since = found.unfinished_since
+    age = 0.0 if since is None else max(0.0, (now - since).total_seconds())
+    told = "Age of the oldest plan that still lacks processes; 0 where none does."
+    return _gauge("perfci_night_oldest_unfinished_seconds", told, {(): age})
+
+
 def _night(night: NewestNight) -> Iterator[Metric]:
+    if night.progress is not None:
+        planned, finished = night.progress.planned, night.progress.finished
+        yield _gauge("perfci_night_processes_planned", "Processes that the newest night is to have.", {(): planned})
+        yield _gauge("perfci_night_processes_finished", "Those of them that are stored.", {(): finished})
     if night.began_at is not None and night.finished_at is not None:
         began, ended = night.began_at.timestamp(), night.finished_at.timestamp()
         yield _gauge("perfci_night_start_timestamp_seconds", "When the newest night began.", {(): began})

@@ -146,6 +146,7 @@ def _planned(night: _Night, found: Matrix) -> dict[str, Any]:
         raise (*failures, *unready)[0]
     planned = [cell.place for draft in drafts for cell in draft.cells]
     writes.record_absences(night.engine, night.session, absences, planned=planned, at=night.at)
+    writes.record_plan(night.engine, night.session, sum(int(job["runs"]) for job in jobs), at=night.at)
     notes = (*found.notes, night.workers.note, *(note for draft in drafts for note in draft.notes))
     return {
         "session": night.session,
@@ -299,25 +300,36 @@ def detect(
     settings = config.load(Path(config_path))
     engine = opened(settings)
     try:
-        lost = _lost(engine, session, jobs)
+        short = _short(engine, session, jobs)
         places = {(str(job["suite"]), str(job["hardware"])) for job in jobs}
         writes.record_absences(
-            engine, session, lost, planned=places, at=datetime.now(UTC), reasons=[AbsenceReason.NO_NODE]
+            engine, session, _lost(short), planned=places, at=datetime.now(UTC), reasons=[AbsenceReason.NO_NODE]
         )
+        if jobs:
+            writes.settle_plan(engine, session, missing=sum(int(job["runs"]) - found for job, found in short))
         return detect_in(engine, session, policy=settings.policy, synthetic=synthetic)
     finally:
         engine.dispose()
 
 
-def _lost(engine: Engine, session: str, jobs: Sequence[Mapping[str, Any]]) -> list[Absence]:
-    """By suite and hardware, the jobs that have fewer results than processes; a build that failed has one."""
-    told: dict[tuple[str, str], list[str]] = defaultdict(list)
+def _short(engine: Engine, session: str, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
+    """Jobs that have fewer results than processes, with how many they have; a build that failed has one."""
+    short: list[tuple[Mapping[str, Any], int]] = []
     for job in jobs:
-        place = (str(job["suite"]), str(job["hardware"]))
-        found = reads.runs(engine, suite=place[0], hardware=place[1], sha=str(job["sha"]), session=session)
+        suite, hardware, sha = (str(job[name]) for name in ("suite", "hardware", "sha"))
+        found = reads.runs(engine, suite=suite, hardware=hardware, sha=sha, session=session)
         if len(found) < int(job["runs"]) and not any(run.status is RunStatus.BUILD_FAILED for run in found):
-            name = matrix.name(str(job["sha"]), str(job["subject"]))
-            told[place].append(f"{len(found) or 'none'} of {job['runs']} processes of {name}")
+            short.append((job, len(found)))
+    return short
+
+
+def _lost(short: Sequence[tuple[Mapping[str, Any], int]]) -> list[Absence]:
+    """By suite and hardware, in words."""
+    told: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for job, found in short:
+        name = matrix.name(str(job["sha"]), str(job["subject"]))
+        place = (str(job["suite"]), str(job["hardware"]))
+        told[place].append(f"{found or 'none'} of {job['runs']} processes of {name}")
     when = "had come back when the night was judged"
     return [Absence(*place, AbsenceReason.NO_NODE, f"{', '.join(each)} {when}") for place, each in told.items()]
 

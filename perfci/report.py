@@ -16,7 +16,7 @@ from perfci.artifact import plain
 from perfci.changes import Verdict
 from perfci.model import UNMEASURED, AbsenceReason, ChangeKind, Direction, Origin, RunStatus, Status
 from perfci.results import Result
-from perfci.store.rows import Absence, AbsenceRow, AlertRow, RunRow
+from perfci.store.rows import Absence, AbsenceRow, AlertRow, Progress, RunRow
 
 WIDTH = 100
 LOG_LINES = 12
@@ -64,6 +64,7 @@ class Night:
     """alerts: open ones of tonight's series. notes: what is good to know; problems: what could not be done.
 
     absences: what was to be measured and was not. device_seconds: what the night took of each hardware, by its name.
+    progress: None where nobody planned it.
     """
 
     session: str
@@ -73,6 +74,7 @@ class Night:
     problems: tuple[str, ...] = ()
     absences: tuple[AbsenceRow, ...] = ()
     device_seconds: Mapping[str, float] = field(default_factory=dict)
+    progress: Progress | None = None
 
 
 def exit_code(night: Night) -> int:
@@ -103,6 +105,8 @@ def night_table(night: Night) -> str:
         blocks += [_legend([row for section in night.sections for row in section.rows]), alerts_text(night.alerts)]
     else:
         blocks.append(f"Nothing was measured in session {night.session}.")
+    if night.progress is not None and night.progress.unfinished:
+        blocks.append(f"{night.progress.finished} of {night.progress.planned} processes so far.")
     blocks.append("\n".join(_wrapped(absence_text(absence)) for absence in night.absences))
     blocks.append(_held(night.device_seconds))
     blocks.append("\n".join(_wrapped(f"note: {note}") for note in night.notes))

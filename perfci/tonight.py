@@ -15,7 +15,7 @@ from perfci.model import Status
 from perfci.nightly import opened
 from perfci.report import Night, Row, Section, gain
 from perfci.results import broken, comparable, result, spread
-from perfci.store import nights, reads
+from perfci.store import nights, progress, reads
 from perfci.store.rows import Absence, AlertRow, Point, RunRow, SeriesRow
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
@@ -58,6 +58,7 @@ def night(
         tuple(problems),
         absences=reads.absences(engine, session),
         device_seconds=nights.device_seconds(engine, session),
+        progress=progress.of(engine, session),
     )
 
 

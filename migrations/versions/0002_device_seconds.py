@@ -1,4 +1,4 @@
-"""Device seconds of each run; what a night lacks; who was told what.
+"""Device seconds of each run; how much a night planned and what it lacks; who was told what.
 
 Revision: 0002
 Follows: 0001
@@ -34,6 +34,11 @@ def upgrade() -> None:
     with op.batch_alter_table("run") as batch:
         batch.alter_column("device_seconds", existing_type=sa.Double(), nullable=False)
         batch.create_check_constraint(op.f("ck_run_device_seconds"), "device_seconds >= 0")
+    with op.batch_alter_table("session") as batch:
+        batch.add_column(sa.Column("planned", sa.BigInteger(), nullable=True))
+        batch.add_column(sa.Column("planned_at", sa.DateTime(timezone=True), nullable=True))
+        batch.create_check_constraint(op.f("ck_session_planned"), "planned >= 0")
+        batch.create_check_constraint(op.f("ck_session_planned_whole"), "(planned IS NULL) = (planned_at IS NULL)")
     op.create_table(
         "absence",
         sa.Column("id", ID, nullable=False),
@@ -85,6 +90,11 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("notification")
     op.drop_table("absence")
+    with op.batch_alter_table("session") as batch:
+        batch.drop_constraint(op.f("ck_session_planned_whole"), type_="check")
+        batch.drop_constraint(op.f("ck_session_planned"), type_="check")
+        batch.drop_column("planned_at")
+        batch.drop_column("planned")
     with op.batch_alter_table("run") as batch:
         batch.drop_constraint(op.f("ck_run_device_seconds"), type_="check")
         batch.drop_column("device_seconds")

@@ -97,6 +97,8 @@ def plan(
         if not dry_run:
             jobs = [grants.granted(job, settings, now=at) for job in jobs]
             writes.record_absences(engine, session, step.absences, planned=[cell.place], at=at)
+            there = len(reads.runs(engine, suite=cell.suite.name, session=session))
+            writes.record_plan(engine, session, there + sum(int(job["runs"]) for job in jobs), at=at)
     finally:
         engine.dispose()
     asked = (*asked_for.asked, *(job["sha"] for job in jobs))

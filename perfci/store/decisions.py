@@ -1,5 +1,6 @@
-"""What no result file holds: what people said of alerts, who was told, what nights lacked, where the repository says
-that commits stand, and which results were delivered. Read from one database and laid on another one, by names alone."""
+"""What no result file holds: what people said of alerts, who was told, what nights planned and lacked, where the
+repository says that commits stand, and which results were delivered. Read from one database and laid on another one,
+by names alone."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ Key = tuple[str, ...]
 _SERIES = (t.hardware.c.name.label("hardware"), t.series.c.workload, t.series.c.implementation, t.series.c.metric)
 _ALERT = ("suite", "hardware", "workload", "implementation", "metric", "sha")
 _SAID = ("state", "assignee", "note", "created_at", "updated_at")
+_PLAN = ("planned", "planned_at")
 _COMMIT = ("parents", "position", "on_branch", "committed_at", "subject")
 # Parameters that a statement may have: SQLite takes 32,766, a row has ten.
 _ROWS = 1000
@@ -33,6 +35,7 @@ class Decisions:
     commits: tuple[Row, ...]
     origins: Mapping[str, Origin]
     alerts: tuple[Row, ...]
+    plans: tuple[Row, ...]
     absences: tuple[Row, ...]
     notifications: tuple[Row, ...]
 
@@ -50,6 +53,7 @@ def read(engine: sa.Engine) -> Decisions:
     suite, session = t.suite.c.name.label("suite"), t.session.c.name.label("session")
     commits = sa.select(suite, t.commit.c.sha, *(t.commit.c[name] for name in _COMMIT)).join_from(t.commit, t.suite)
     alerts = _named_alerts(sa.select(*(c for c in t.alert.c if c.name not in ("series_id", "commit_id"))))
+    plans = sa.select(session, *(t.session.c[name] for name in _PLAN)).where(t.session.c.planned.is_not(None))
     absence = sa.select(suite, session, *(t.absence.c[name] for name in ("hardware", "reason", "text", "created_at")))
     named = _named_alerts(sa.select(t.alert.c.id)).subquery()
     told = [c for c in t.notification.c if c.name not in ("id", "alert_id", "session_id")]
@@ -65,6 +69,7 @@ def read(engine: sa.Engine) -> Decisions:
             commits=_rows(connection, commits.order_by(t.commit.c.id)),
             origins={r.artifact_sha256: r.origin for r in connection.execute(origins)},
             alerts=_rows(connection, alerts.order_by(t.alert.c.id)),
+            plans=_rows(connection, plans.order_by(t.session.c.id)),
             absences=_rows(connection, absence.join_from(t.absence, t.suite).join(t.session).order_by(t.absence.c.id)),
             notifications=_rows(connection, notifications.order_by(t.notification.c.id)),
         )
@@ -78,8 +83,9 @@ def lay(engine: sa.Engine, decisions: Decisions) -> Laid:
     with writing(engine) as connection:
         suites = _suites(connection, decisions.suites)
         _commits(connection, decisions.commits, suites)
-        names = {row["session"] for row in (*decisions.absences, *decisions.notifications) if row["session"]}
-        sessions = _sessions(connection, sorted(names))
+        of_sessions = (*decisions.plans, *decisions.absences, *decisions.notifications)
+        sessions = _sessions(connection, sorted({row["session"] for row in of_sessions if row["session"]}))
+        _plans(connection, decisions.plans, sessions)
         _add(connection, t.absence, [_absence(row, suites, sessions) for row in decisions.absences])
         laid, left = _alerts(connection, decisions.alerts)
         known = {_alert_key(row._asdict()): int(row.id) for row in connection.execute(_alert_ids())}
@@ -119,6 +125,12 @@ def _suites(connection: sa.Connection, rows: Sequence[Row]) -> Mapping[str, int]
 def _sessions(connection: sa.Connection, names: Sequence[str]) -> Mapping[str, int]:
     _add(connection, t.session, [{"name": name} for name in names])
     return {row.name: row.id for row in connection.execute(sa.select(t.session))}
+
+
+def _plans(connection: sa.Connection, rows: Sequence[Row], sessions: Mapping[str, int]) -> None:
+    plan = sa.update(t.session).where(t.session.c.id == sa.bindparam("of"))
+    if rows:
+        connection.execute(plan, [{"of": sessions[row["session"]]} | {n: row[n] for n in _PLAN} for row in rows])
 
 
 def _commits(connection: sa.Connection, rows: Sequence[Row], suites: Mapping[str, int]) -> None:

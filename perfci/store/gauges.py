@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from perfci.model import AbsenceReason, AlertState, ChangeKind, NoticeState, RunStatus, Status
+from perfci.store import progress
 from perfci.store import tables as t
 from perfci.store.engine import reading
+from perfci.store.rows import Progress
 
 Place = tuple[str, str]  # suite, hardware
 
 # Sessions of these names are no nights: a person or a backfill made them.
 _BY_HAND = ("run-%", "backfill-%")
+# What was planned before is given up.
+_WATCHED = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class NewestNight:
-    """commits: how many were measured. runs, results: by (suite, hardware, status)."""
+    """commits: how many were measured. runs, results: by (suite, hardware, status). progress: None where nobody planned
+    it."""
 
+    progress: Progress | None
     began_at: datetime | None
     finished_at: datetime | None
     commits: Mapping[Place, int]
@@ -45,22 +51,27 @@ class NewestNight:
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """None of it counts generated results. alerts: by kind, state, and whether detection still sees them."""
+    """None of it counts generated results. alerts: by kind, state, and whether detection still sees them.
+
+    unfinished_since: when the oldest session was planned that still lacks processes; None where none does.
+    """
 
     totals: tuple[Totals, ...]
     night: NewestNight | None
+    unfinished_since: datetime | None
     alerts: Mapping[tuple[ChangeKind, AlertState, bool], int]
     notices: Mapping[tuple[str, NoticeState], int]
     database_bytes: int
 
 
-def read(engine: sa.Engine) -> Gauges:
+def read(engine: sa.Engine, *, now: datetime) -> Gauges:
     """All at one moment. Raises StoreError."""
     with reading(engine) as connection:
         session_id = _newest_night(connection)
         return Gauges(
             totals=_totals(connection),
             night=None if session_id is None else _night(connection, session_id),
+            unfinished_since=progress.unfinished_since(connection, since=now - _WATCHED),
             alerts=_alerts(connection),
             notices=_notices(connection),
             database_bytes=_bytes(connection),
@@ -83,13 +94,15 @@ def _totals(connection: sa.Connection) -> tuple[Totals, ...]:
 
 
 def _newest_night(connection: sa.Connection) -> int | None:
-    """The last session that was begun: backwards over its key, until one has something real."""
+    """The session that was planned last; of those that nobody planned, the last that was begun and has something real.
+    A rebuild gives the sessions other numbers."""
     s = t.session.c
     measured = sa.exists().where(t.run.c.session_id == s.id, t.run.c.suite_id == t.suite.c.id, ~t.suite.c.synthetic)
     absent = sa.exists().where(t.absence.c.session_id == s.id)
     by_hand = sa.or_(*(s.name.like(pattern) for pattern in _BY_HAND))
-    newest = sa.select(s.id).where(~by_hand, sa.or_(measured, absent)).order_by(s.id.desc()).limit(1)
-    found: int | None = connection.scalar(newest)
+    real = sa.or_(s.planned.is_not(None), measured, absent)
+    newest = sa.select(s.id).where(~by_hand, real).order_by(s.planned_at.desc().nulls_last(), s.id.desc())
+    found: int | None = connection.scalar(newest.limit(1))
     return found
 
 
@@ -112,6 +125,7 @@ def _night(connection: sa.Connection, session_id: int) -> NewestNight:
     for _, hardware, _, _, seconds, _, _ in found:
         device_seconds[hardware] = device_seconds.get(hardware, 0.0) + seconds
     return NewestNight(
+        progress=next(iter(progress.found(connection, t.session.c.id == session_id)), None),
         began_at=min((record[5] for record in found), default=None),
         finished_at=max((record[6] for record in found), default=None),
         commits=_commits(connection, mine),

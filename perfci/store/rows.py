@@ -137,6 +137,20 @@ class AbsenceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """Of a planned session. planned, finished: processes. told: what it lacks was told by name when it was judged."""
+
+    planned: int
+    planned_at: datetime
+    finished: int
+    told: bool
+
+    @property
+    def unfinished(self) -> bool:
+        return self.finished < self.planned and not self.told
+
+
+@dataclass(frozen=True, slots=True)
 class Ingested:
     """created is False when the same bytes were stored before."""
 

@@ -170,11 +170,16 @@ series = sa.Table(
     sa.UniqueConstraint("suite_id", "hardware_id", "workload", "implementation", "metric"),
 )
 
+# `planned`: how many processes its newest plan, of `planned_at`, expects to be stored; NULL where nobody planned it.
 session = sa.Table(
     "session",
     metadata,
     _id(),
     sa.Column("name", _TEXT, nullable=False, unique=True),
+    sa.Column("planned", sa.BigInteger()),
+    sa.Column("planned_at", UtcTime()),
+    sa.CheckConstraint("planned >= 0", name="planned"),
+    sa.CheckConstraint("(planned IS NULL) = (planned_at IS NULL)", name="planned_whole"),
 )
 
 # `artifact_sha256` makes ingesting a file twice a no-op; `path` is where the file is kept, from the state

@@ -22,7 +22,7 @@ from perfci.artifact import Artifact
 from perfci.errors import ArtifactError, StoreError
 from perfci.model import AbsenceReason, AlertState, Commit, Environment, Measurement, Origin, Run
 from perfci.stats.summary import summarize
-from perfci.store import tables
+from perfci.store import progress, tables
 from perfci.store.engine import writing
 from perfci.store.rows import Absence, Ingested, NewAlert
 
@@ -119,6 +119,29 @@ def record_absences(
             key = {"session_id": session_id, "suite_id": suite_ids[each.suite], "hardware": each.hardware}
             facts = {"reason": each.reason, "text": each.text, "created_at": at}
             connection.execute(sa.insert(tables.absence).values(key | facts))
+
+
+def record_plan(engine: sa.Engine, session: str, planned: int, *, at: datetime) -> None:
+    """Tell how many processes a session is to have. A plan that is made again takes the place of the one before.
+
+    at: the moment that the plan's absences have, which are told before. Raises StoreError.
+    """
+    with writing(engine) as connection:
+        session_id = _id_of(connection, tables.session, {"name": session})
+        of_session = sa.update(tables.session).where(tables.session.c.id == session_id)
+        connection.execute(of_session.values(planned=planned, planned_at=at))
+
+
+def settle_plan(engine: sa.Engine, session: str, *, missing: int) -> None:
+    """All that is still to come of a planned session are `missing` processes: a build that failed gave one result in
+    place of several. Raises StoreError."""
+    s = tables.session.c
+    with writing(engine) as connection:
+        connection.execute(sa.select(s.id).where(s.name == session).with_for_update(key_share=True))
+        for known in progress.found(connection, s.name == session):
+            connection.execute(
+                sa.update(tables.session).where(s.name == session).values(planned=known.finished + missing)
+            )
 
 
 def raise_alerts(engine: sa.Engine, alerts: Sequence[NewAlert], *, at: datetime | None = None) -> int:

@@ -61,6 +61,9 @@ def fill(engine: sa.Engine) -> None:
     for number, run in enumerate((broken, nowhere, generated)):
         writes.ingest(engine, an_artifact(run), path=f"artifacts/other-{number}")
     writes.sync_branch(engine, "kernels", [a_commit(position) for position in range(2, 12)])
+    if "planned" in tables.session.columns:
+        writes.record_plan(engine, "night-2", 2, at=EPOCH)
+        writes.record_plan(engine, "night-10", 0, at=EPOCH)
     _decide(engine)
 
 

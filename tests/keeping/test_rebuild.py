@@ -113,6 +113,8 @@ def a_history(engine: sa.Engine, settings: Settings) -> None:
     # What no file says: the newest commits were rewritten, and one is known that was never measured.
     branch = [a_commit(position) for position in range(1, 30)]
     writes.sync_branch(engine, SUITE, [*branch, a_commit(30, sha=a_sha("rewritten")), a_commit(31, sha=a_sha("next"))])
+    writes.record_plan(engine, "night-30", 3, at=EPOCH)
+    writes.record_plan(engine, "night-32", 0, at=EPOCH)  # of which no file tells
     nightly.detect_in(engine, "night-30", policy=settings.policy)
     (alert,) = reads.alerts(engine)
     writes.triage(engine, alert.id, state=AlertState.ACCEPTED, assignee="someone", note="10 % for less memory")

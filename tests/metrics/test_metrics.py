@@ -51,7 +51,10 @@ def test_an_empty_installation_has_nothing_to_tell_but_that_it_is_there(engine: 
     assert found["perfci_database_bytes"] > 10_000
     assert found["perfci_alerts_open regression"] == 0
     assert found["perfci_queue_oldest_seconds incoming"] == 0
-    assert not any(name.startswith(("perfci_night", "perfci_false", "perfci_runs")) for name in found)
+    assert found["perfci_night_oldest_unfinished_seconds"] == 0
+    assert [name for name in found if name.startswith(("perfci_night", "perfci_false", "perfci_runs"))] == [
+        "perfci_night_oldest_unfinished_seconds"
+    ]
 
 
 def test_a_night_is_told_by_suite_hardware_and_status(engine: sa.Engine) -> None:
@@ -69,6 +72,7 @@ def test_a_night_is_told_by_suite_hardware_and_status(engine: sa.Engine) -> None
         writes.ingest(engine, an_artifact(run), path="a")
     absent = [Absence("kernels", "b200", AbsenceReason.NO_NODE, "no live node")]
     writes.record_absences(engine, "nightly-2", absent, planned=[], at=EPOCH)
+    writes.record_plan(engine, "nightly-2", 5, at=EPOCH)
     found = sampled(engine)
     night = {name: value for name, value in found.items() if name.startswith("perfci_night")}
     assert night.pop("perfci_night_device_seconds h200") == pytest.approx(60)
@@ -76,6 +80,9 @@ def test_a_night_is_told_by_suite_hardware_and_status(engine: sa.Engine) -> None
     assert night == {
         "perfci_night_start_timestamp_seconds": (EPOCH + timedelta(minutes=2)).timestamp(),
         "perfci_night_last_result_timestamp_seconds": (late + timedelta(seconds=30)).timestamp(),
+        "perfci_night_processes_planned": 5,
+        "perfci_night_processes_finished": 3,
+        "perfci_night_oldest_unfinished_seconds": 6 * 3600,
         "perfci_night_commits kernels h200": 1,
         "perfci_night_commits kernels cpu-test-2c": 1,
         "perfci_night_runs kernels h200 ok": 2,
@@ -96,7 +103,40 @@ def test_a_night_that_measured_nothing_is_the_newest_one_all_the_same(engine: sa
     absent = [Absence("kernels", "cpu-test-2c", AbsenceReason.NO_NODE, "no live node")]
     writes.record_absences(engine, "nightly-2", absent, planned=[], at=EPOCH)
     night = {name: value for name, value in sampled(engine).items() if name.startswith("perfci_night")}
-    assert night == {"perfci_night_absences kernels cpu-test-2c no_node": 1}
+    assert night == {
+        "perfci_night_absences kernels cpu-test-2c no_node": 1,
+        "perfci_night_oldest_unfinished_seconds": 0,
+    }
+
+
+def test_a_night_of_which_nothing_is_stored_yet_is_the_newest_one(engine: sa.Engine) -> None:
+    writes.record_plan(engine, "nightly-1", 1, at=EPOCH)
+    writes.ingest(engine, an_artifact(a_run(session="nightly-1")), path="a")
+    writes.record_plan(engine, "nightly-2", 4, at=EPOCH + timedelta(hours=2))
+    # Numbered later, as what is delivered from elsewhere, but no plan's.
+    writes.ingest(engine, an_artifact(a_run(session="of-last-year", index=1)), path="b")
+    writes.record_plan(engine, "backfill-3", 9, at=EPOCH + timedelta(hours=3))
+    night = {name: value for name, value in sampled(engine).items() if name.startswith("perfci_night")}
+    assert night == {
+        "perfci_night_processes_planned": 4,
+        "perfci_night_processes_finished": 0,
+        "perfci_night_oldest_unfinished_seconds": 4 * 3600,
+    }
+
+
+def test_the_oldest_unfinished_plan_ages_until_what_it_lacks_has_come_or_was_told(engine: sa.Engine) -> None:
+    for session, hours in (("nightly-0", -7 * 24), ("backfill-1", 1), ("nightly-2", 2), ("nightly-3", 7)):
+        writes.record_plan(engine, session, 1, at=EPOCH + timedelta(hours=hours))
+
+    def age() -> float:
+        return sampled(engine)["perfci_night_oldest_unfinished_seconds"] / 3600
+
+    assert age() == 5  # what a week has not brought is given up
+    writes.ingest(engine, an_artifact(a_run(session="backfill-1")), path="a")
+    assert age() == 4
+    lost = [Absence("kernels", "h200", AbsenceReason.NO_NODE, "none of 1 processes had come back")]
+    writes.record_absences(engine, "nightly-2", lost, planned=[], at=NOW)
+    assert age() == 0  # a clock that stands an hour before the plan's makes no age below nothing
 
 
 def test_alerts_are_counted_by_kind_and_by_what_people_said(engine: sa.Engine) -> None:

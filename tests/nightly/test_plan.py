@@ -13,7 +13,7 @@ from perfci import config, nightly, report
 from perfci.bench import probe
 from perfci.errors import SettingsError, SourceError
 from perfci.model import Commit
-from perfci.store import reads, writes
+from perfci.store import progress, reads, writes
 from perfci.tonight import announced, night
 from tests.build import H200, a_run, an_artifact
 from tests.nightly.airflow_server import a_worker, password, serving
@@ -134,6 +134,52 @@ def test_a_scheduled_nights_name_follows_from_its_run_in_airflow() -> None:
     assert name == nightly.session_of("scheduled__2027-01-15T02:00:00+00:00", NOW)
     assert name.startswith("nightly-20270115T020000Z-")
     assert name != nightly.session_of("scheduled__2027-01-16T02:00:00+00:00", NOW)
+
+
+# ------------------------------------------------------------------------------------------------ how far it has come
+
+
+def counted(place: Place, session: str) -> tuple[int, int, bool]:
+    found = progress.of(place.engine, session)
+    assert found is not None
+    return found.finished, found.planned, found.unfinished
+
+
+def test_an_unfinished_night_says_how_many_of_its_processes_are_there(place: Place) -> None:
+    place.config.write_text(SETTINGS.replace("runs = 1", "runs = 3"), "utf-8")
+    place.repository.commit({"bench/note.txt": "1"})
+    planned = scheduled(place, NOW, last=2)
+    session = planned["session"]
+
+    def table() -> str:
+        return report.night_table(night(place.engine, session, policy=config.Policy()))
+
+    assert "Nothing was measured in session night-011502.\n\n0 of 6 processes so far.\n" in table()
+    known(place, head(place), at=NOW, session=session, index=3)
+    assert "\n\n1 of 6 processes so far.\n" in table()
+    assert scheduled(place, NOW, last=2)["jobs"] == planned["jobs"]
+    assert counted(place, session) == (1, 6, True)
+    told = report.night_json(night(place.engine, session, policy=config.Policy()))["progress"]
+    assert (told["finished"], told["planned"]) == (1, 6)
+    for index in (0, 1, 2, 4, 5):
+        known(place, planned["jobs"][index // 3]["sha"], at=NOW, session=session, index=index)
+    assert "so far" not in table()
+
+
+def test_a_night_without_jobs_has_nothing_left_to_do(place: Place) -> None:
+    known(place, head(place), at=NOW)
+    assert counted(place, scheduled(place, NOW + DAY)["session"]) == (0, 0, False)
+
+
+def test_a_night_with_a_failed_build_is_finished_when_it_is_judged(place: Place) -> None:
+    place.config.write_text(SETTINGS.replace("runs = 1", "runs = 3"), "utf-8")
+    planned = scheduled(place, datetime(2027, 1, 1, tzinfo=UTC))
+    (job,), session = planned["jobs"], planned["session"]
+    known(place, job["sha"], at=NOW, session=session, status="build_failed", measurements=[], reason="no compiler")
+    assert counted(place, session) == (1, 3, True)
+    for _ in range(2):
+        nightly.detect(place.path, session, planned["jobs"])
+        assert counted(place, session) == (1, 1, False)
 
 
 # ------------------------------------------------------------------------------------------------ nodes
@@ -290,13 +336,16 @@ def test_a_job_that_gave_less_than_it_was_to_is_missing_by_name_until_it_has_com
     when = "had come back when the night was judged"
     one = f'1 of 2 processes of {first["sha"][:9]} "Sum numbers"'
     assert judged() == [("no_node", f'{one}, none of 2 processes of {second["sha"][:9]} "Take a note" {when}')]
+    assert counted(place, planned["session"])[:2] == (1, 4)
     assert report.exit_code(night(place.engine, planned["session"], policy=config.Policy())) == 2
     # A build that fails gives one result for all its processes.
     facts = {"status": "build_failed", "measurements": [], "reason": "no compiler"}
     known(place, second["sha"], at=NOW, session=planned["session"], index=2, **facts)
     assert judged() == [("no_node", f"{one} {when}")]
+    assert counted(place, planned["session"])[:2] == (2, 3)
     known(place, first["sha"], at=NOW, session=planned["session"], index=1)
     assert judged() == []
+    assert counted(place, planned["session"]) == (3, 3, False)
 
 
 def test_what_was_told_when_the_night_was_planned_stays_when_it_is_judged(place: Place) -> None:
