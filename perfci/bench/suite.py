@@ -273,13 +273,15 @@ def _write(
     place: _Place, index: int, found: Outcome, *, interpreter: Interpreter, started_at: datetime, log_tail: str
 ) -> Path:
     job, report = place.job, found.report
-    # The process says where it ran (behind a `launch` that is another node), the settings what that is called.
-    hardware = probe.named(report.hardware, place.settings.hardware) if report else place.hardware
+    # Behind a `launch` the process says where it ran, the settings what that is called. Here it need not be believed:
+    # it runs a commit's code, and what a hardware is holds for all suites.
+    elsewhere = report is not None and place.launch != "{cmd}"
+    hardware = probe.named(report.hardware, place.settings.hardware) if report and elsewhere else place.hardware
     made = Run(
         suite=job.suite.name,
         commit=place.commit,
         hardware=hardware,
-        node=report.node if report else probe.node(),
+        node=report.node if report and elsewhere else probe.node(),
         environment=report.environment if report else _asked(interpreter),
         session=line(job.session),
         index=index,

@@ -71,6 +71,20 @@ def test_a_device_that_is_not_here_is_named(subject: Subject) -> None:
         subject.run(sha, hardware="h200-x8")
 
 
+def test_a_commit_cannot_say_what_hardware_or_node_it_ran_on(subject: Subject) -> None:
+    """What a hardware is holds for all suites, whose times would be refused under its name."""
+    sha = subject.repository.commit({"bench.py": "def test_it(benchmark):\n    benchmark(len, '')\n"})
+    forge = "import json, os; p = os.environ['PERFCI_REPORT']; body = json.load(open(p)); "
+    forge += "body['hardware'] |= {'name': 'mine', 'model': 'mine'}; body['node']['name'] = 'mine'; "
+    forge += "json.dump(body, open(p, 'w'))"
+    honest, forged = (
+        subject.run(sha, run=f"pytest bench.py{more}", session=f"s{more}"[:2])[0]
+        for more in ("", f'; python -c "{forge}"')
+    )
+    assert forged.measurements
+    assert (forged.hardware, forged.node) == (honest.hardware, honest.node)
+
+
 def test_a_gpu_that_somebody_uses_is_left_alone(subject: Subject, tmp_path: Path) -> None:
     """With a stand-in for NVIDIA's library: a machine whose only GPU computes for process 1."""
     (tmp_path / "stand-in").mkdir()
