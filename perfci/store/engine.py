@@ -19,6 +19,9 @@ from perfci.errors import StoreError
 
 # One ingest of an ordinary night takes a tenth of a second; eight writers in a row are far below this.
 BUSY_TIMEOUT_S = 30.0
+# A server that has vanished behind a network says no word about it, and TCP alone waits for hours: after a minute and a
+# half of silence on a connection it counts as lost.
+_SILENCE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6, "tcp_user_timeout": 90_000}
 _SQLITE_PREFIX = "sqlite:///"
 _SPELLINGS = "write sqlite:////folder/perfci.db or postgresql+psycopg://user:password@host/database"
 _UPGRADE = "run `perfci db upgrade`"
@@ -58,6 +61,7 @@ def connect(
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         connect_args={
+            **_SILENCE,
             "connect_timeout": max(2, round(busy_timeout_s)),
             "options": " ".join(options),
             "application_name": "perfci",

@@ -267,6 +267,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def test_a_server_that_has_vanished_behind_a_network_is_noticed(postgresql_server: sa.URL) -> None:
+    """Without a word a connection would live for hours; the kernel is told how long it may be silent."""
+    engine = connect(postgresql_server.render_as_string(hide_password=False))
+    with engine.connect() as connection:
+        told = connection.connection.driver_connection.info.get_parameters()  # type: ignore[union-attr]
+    engine.dispose()
+    idle, interval, count = (int(told[f"keepalives_{name}"]) for name in ("idle", "interval", "count"))
+    assert idle + interval * count <= 120
+    assert int(told["tcp_user_timeout"]) <= 120_000
+
+
 def test_a_database_that_the_server_does_not_have_is_named(postgresql_server: sa.URL) -> None:
     url = postgresql_server.set(database="absent").render_as_string(hide_password=False)
     with opened(url) as engine, told('absent" does not exist'):
