@@ -20,7 +20,7 @@ from perfci.backfill.halving import Stop, wanted
 from perfci.bench import probe
 from perfci.errors import PerfciError, SettingsError
 from perfci.model import Commit
-from perfci.store import reads, writes
+from perfci.store import progress, reads, writes
 from tests.build import ENVIRONMENT, EPOCH, a_commit, a_run, an_artifact
 from tests.nightly.place import SETTINGS, Place
 
@@ -225,6 +225,20 @@ def test_what_gave_no_result_is_said_and_not_asked_for_for_ever(place: Place) ->
     assert (planned["jobs"], planned["next"]) == ([], None)
     (absence,) = reads.absences(place.engine, planned["session"])
     assert absence.text == f'{history.shas[1][:9]} "Number 1": asked for, and nothing came back'
+
+
+def test_the_progress_of_a_backfill_counts_what_its_steps_have_asked_for_so_far(place: Place) -> None:
+    history = History(place, [1.0, 1.0, None, 2.0])
+    following: Any = request(history)
+    counted: list[tuple[int, int]] = []
+    while following is not None:
+        planned = backfill.plan(place.path, following)
+        found = progress.of(place.engine, planned["session"])
+        assert found is not None
+        counted.append((found.finished, found.planned))
+        history.measure(planned["jobs"])
+        following = planned["next"]
+    assert counted == [(0, 2), (2, 3), (3, 4), (4, 4)]
 
 
 def test_a_step_that_is_planned_again_before_anything_is_measured_is_the_same(place: Place) -> None:
