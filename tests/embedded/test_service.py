@@ -124,7 +124,7 @@ def test_a_night_uses_its_airflow_and_a_broken_job_spoils_no_other(place: Place,
     output = night.output()
     assert night.process.returncode == 2, output
     assert "using the Airflow of perfci up" in output
-    assert re.search(r"measure victim [0-9a-f]{9}: failed", output)
+    assert re.search(r"(build|measure) victim [0-9a-f]{9}: failed", output)
     assert "detect: done" in output
     assert len(place.stored()) == 1
     assert place.files("incoming") == []
