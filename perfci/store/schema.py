@@ -5,6 +5,7 @@ alembic is imported where it is needed: the scheduler imports this module each t
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from perfci import share
 from perfci.errors import StoreError
 from perfci.store import tables
-from perfci.store.engine import connect, reading, translate, where, writing
+from perfci.store.engine import BUSY_TIMEOUT_S, connect, reading, translate, where, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -166,6 +167,18 @@ def _let_tables_be_replaced(connection: Any, record: object) -> None:
 
 
 def _write_ahead(engine: sa.Engine) -> None:
-    """Readers then go on while one writes. The file remembers it; the switch happens outside of a transaction."""
-    with translate(engine), engine.execution_options(sqlite_begin=None).connect() as connection:
-        connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+    """Readers then go on while one writes. The file remembers it; the switch happens outside of a transaction.
+
+    SQLite does not wait for others here, whatever the connection's patience: it says at once that the file is locked.
+    """
+    until = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            with translate(engine), engine.execution_options(sqlite_begin=None).connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                return
+        except StoreError as error:
+            code = getattr(getattr(error.__cause__, "orig", None), "sqlite_errorname", "")
+            if not code.startswith("SQLITE_BUSY") or time.monotonic() > until:
+                raise
+        time.sleep(0.02)
