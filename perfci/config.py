@@ -206,6 +206,7 @@ class Settings:
                     near = difflib.get_close_matches(name, self.hardware, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else f"add a [hardware.{name}]"
                     raise SettingsError(f"suite.{suite.name}.hardware names {name!r}", next_step=hint)
+            for name in suite.hardware or self.hardware:
                 if suite.devices > self.hardware[name].slots:
                     raise SettingsError(
                         f"suite.{suite.name}.devices = {suite.devices}, and hardware.{name}.slots is "

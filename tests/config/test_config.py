@@ -57,6 +57,7 @@ def test_four_lines_are_enough(tmp_path: Path) -> None:
         ('hardware = ["h200"]', "suite.x.hardware names 'h200'"),
         ("devices = 0", "suite.x.devices = 0"),
         ('devices = 2\nhardware = ["h"]\n[hardware.h]', "hardware.h.slots is 1"),
+        ("devices = 2\n[hardware.h]", "hardware.h.slots is 1"),
         ("[hardware.h]\nslots = 0", "hardware.h.slots = 0"),
         ("[hardware.h]\nnight_minutes = 0", "hardware.h.night_minutes = 0"),
         ("[service]\nbind = 'localhost'", "service.bind = 'localhost'"),
