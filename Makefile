@@ -106,6 +106,7 @@ browser:
 	missing=()
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 		|| missing+=(chromium fonts-liberation)
+	command -v systemd-analyze >/dev/null || missing+=(systemd)
 	$(install_missing)
 
 # Sets $python and $version. A pyenv shim may be on the PATH and yet not run, so each candidate is asked.
