@@ -100,14 +100,18 @@ def _check(url: str) -> None:
 @st.cache_data(ttl=_KEPT, show_spinner=False)
 def _tonight(url: str) -> tuple[Section, ...]:
     policy = settings().policy
-    return sections([_entry(url, series, points, policy) for series, points in reads.latest(_engine(url))])
+    newest = reads.latest(_engine(url))
+    histories = reads.histories(_engine(url), [series.id for series, _ in newest])
+    return sections(
+        [_entry(series, points, past, policy) for (series, points), (_, past) in zip(newest, histories, strict=True)]
+    )
 
 
-def _entry(url: str, series: SeriesRow, points: tuple[Point, ...], policy: config.Policy) -> Entry:
+def _entry(series: SeriesRow, points: tuple[Point, ...], past: tuple[Point, ...], policy: config.Policy) -> Entry:
     alike = results.comparable(points)
     result = results.result(series, points)
     reason = next((p.reason for p in reversed(alike) if p.status is result.status and p.reason), "")
-    standing = changes.standing(_points(url, series.id), alike[-1].commit, policy=policy)
+    standing = changes.standing(past, alike[-1].commit, policy=policy)
     return Entry(series, levels.level(alike), result.status, reason, standing)
 
 

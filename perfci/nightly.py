@@ -13,7 +13,7 @@ import hashlib
 import math
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -293,10 +293,16 @@ def ingest(config_path: str, paths: Sequence[str] | None = None, *, recorded: bo
 
 
 def detect(
-    config_path: str, session: str, jobs: Sequence[Mapping[str, Any]] = (), *, synthetic: bool = False
+    config_path: str,
+    session: str,
+    jobs: Sequence[Mapping[str, Any]] = (),
+    *,
+    late: Sequence[Sequence[str]] = (),
+    synthetic: bool = False,
 ) -> dict[str, Any]:
     """`detect_in` the database of these settings. jobs: of the night's plan; those that gave less than they were to are
-    told as missing, by name."""
+    told as missing, by name. late: sessions of what was stored with this night's results, as each `ingest` told them:
+    a node that was away hands in what an earlier night has waited for."""
     settings = config.load(Path(config_path))
     engine = opened(settings)
     try:
@@ -307,9 +313,23 @@ def detect(
         )
         if jobs:
             writes.settle_plan(engine, session, missing=sum(int(job["runs"]) - found for job, found in short))
-        return detect_in(engine, session, policy=settings.policy, synthetic=synthetic)
+        others = _others(engine, session, {name for each in late for name in each or ()})
+        told = [detect_in(engine, each, policy=settings.policy, synthetic=synthetic) for each in (*others, session)]
+        return told[-1] | {"new_alerts": sum(each["new_alerts"] for each in told)}
     finally:
         engine.dispose()
+
+
+def _others(engine: Engine, session: str, late: Collection[str]) -> list[str]:
+    """Of the late sessions as few as together touch every series that one of them has and this night has not."""
+    seen = {series.id for series, _ in reads.session_points(engine, session)}
+    found: list[str] = []
+    for other in sorted({*late} - {session}, reverse=True):
+        touched = {series.id for series, _ in reads.session_points(engine, other)}
+        if touched - seen:
+            found.append(other)
+            seen |= touched
+    return found
 
 
 def _short(engine: Engine, session: str, jobs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
@@ -354,10 +374,9 @@ def detect_in(engine: Engine, session: str, *, policy: Policy, synthetic: bool =
     known = reads.alerts(engine, open_only=False)
     found: list[dict[str, Any]] = []
     alerts: list[NewAlert] = []
-    for series in touched.values():
-        if series.synthetic and not synthetic:
-            continue
-        points = reads.history(engine, series.id)
+    judged = [series.id for series in touched.values() if synthetic or not series.synthetic]
+    for series_id, points in reads.histories(engine, judged):
+        series = touched[series_id]
         changed = changes.find(points, direction=series.direction, policy=policy)
         positions = sorted({p.commit.position for p in points if p.commit.position is not None})
         of_series = [alert for alert in known if alert.series_id == series.id]

@@ -30,7 +30,7 @@ def night(
     ids = {series.id for series, _ in touched}
     alerts = tuple(a for a in reads.alerts(engine) if a.series_id in ids and changes.stands(a))
     runs = _runs(engine, session, touched)
-    histories = {series_id: reads.history(engine, series_id, off_branch=True) for series_id in ids}
+    histories = dict(reads.histories(engine, sorted(ids), off_branch=True))
     sections = []
     for suite, hardware, sha in dict.fromkeys((r.suite, r.hardware, r.commit.sha) for r in runs):
         of_commit = [r for r in runs if (r.suite, r.hardware, r.commit.sha) == (suite, hardware, sha)]

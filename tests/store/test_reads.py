@@ -110,6 +110,18 @@ def test_latest_and_history_agree_on_every_series(engine: sa.Engine) -> None:
         assert list(points) == [point for point in history if point.commit.position == newest]
 
 
+def test_histories_are_those_of_each_series_in_the_order_asked_for(engine: sa.Engine) -> None:
+    names = [f"implementation-{number:03d}" for number in range(120)]  # more than are asked for at once
+    for position in (1, 3, 2):
+        ingest(engine, *(a_night(position, *names[position:], index=index) for index in range(2)))
+    ids = [series.id for series in reads.all_series(engine)][::-1]
+    found = list(reads.histories(engine, ids))
+    assert [series_id for series_id, _ in found] == ids
+    assert found == [(series_id, reads.history(engine, series_id)) for series_id in ids]
+    assert [point.commit.position for point in found[0][1]] == [1, 1, 2, 2, 3, 3]
+    assert list(reads.histories(engine, [])) == []
+
+
 def test_a_session_is_read_back_whole(engine: sa.Engine) -> None:
     ingest(engine, a_night(2, "b", "a"), a_night(1, "a"), a_night(3, "a", session="another"), a_night(None, "a"))
     told = [
