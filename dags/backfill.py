@@ -44,9 +44,10 @@ def steps() -> None:
 
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
-    stored = task(trigger_rule="all_done")(nightly.ingest)(CONFIG)
+    stored: Any = task(trigger_rule="all_done", multiple_outputs=True)(nightly.ingest)(CONFIG)
     more = task.short_circuit(task_id="more")(backfill.unfinished)(planned["next"])
-    stored >> task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"]) >> [worked, more]
+    late: Any = [stored["sessions"]]
+    task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"], late=late) >> [worked, more]
     more >> TriggerDagRunOperator(task_id="again", trigger_dag_id="backfill", conf=planned["next"], **AGAIN)
     for place in queues.places(SETTINGS):
         jobs = task(task_id="jobs", **QUIET)(queues.waiting)(planned["jobs"], place.queue, place.devices)

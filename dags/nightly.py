@@ -39,15 +39,16 @@ def device(place: queues.Place) -> Any:
 def steps() -> None:
     @task(multiple_outputs=True, **QUIET)
     def plan(params: Any = None, dag_run: Any = None) -> dict[str, Any]:
-        nightly.ingest(CONFIG)  # what a killed night has left
+        late = nightly.ingest(CONFIG)["sessions"]  # what a killed night has left, or a node that was away
         asked = {name: params[name] for name in PARAMS}
         asked["session"] = asked["session"] or nightly.session_of(dag_run.run_id, dag_run.run_after)
-        return nightly.plan(CONFIG, **asked, scheduled=dag_run.run_type == "scheduled")
+        return nightly.plan(CONFIG, **asked, scheduled=dag_run.run_type == "scheduled") | {"late": late}
 
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
-    stored = task(trigger_rule="all_done")(nightly.ingest)(CONFIG)
-    detected = task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"])
+    stored: Any = task(trigger_rule="all_done", multiple_outputs=True)(nightly.ingest)(CONFIG)
+    late: Any = [planned["late"], stored["sessions"]]
+    detected = task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"], late=late)
     told = task(trigger_rule="all_done")(nightly.notify)(CONFIG, planned["session"], planned["problems"])
     stored >> detected >> [told, worked]
     for place in queues.places(SETTINGS):

@@ -208,3 +208,13 @@ def test_only_series_that_the_session_touched_are_looked_at(empty: Place) -> Non
 
 def test_a_session_that_nobody_knows_touched_nothing(empty: Place) -> None:
     assert nightly.detect(empty.path, "never") == {"session": "never", "series": 0, "changes": [], "new_alerts": 0}
+
+
+def test_what_a_node_hands_in_a_night_late_is_looked_at_then(empty: Place) -> None:
+    """The night that it is stored in may have measured nothing itself."""
+    late = history(empty, [0.010] * 20 + [0.011] * 4)
+    assert nightly.detect(empty.path, "quiet")["new_alerts"] == 0
+    told = nightly.detect(empty.path, "quiet", late=[[], [late, "quiet"]])
+    assert (told["session"], told["series"], told["new_alerts"]) == ("quiet", 0, 1)
+    (alert,) = reads.alerts(empty.engine)
+    assert (alert.commit.position, alert.evidence["session"]) == (21, late)
