@@ -25,6 +25,7 @@ PARAMS = {
 }
 JOB = "{{ task.op_kwargs['job']['suite'] }} {{ task.op_kwargs['job']['sha'][:9] }}"
 QUIET: Any = {"show_return_value_in_logs": False}  # jobs have tokens
+PATIENCE = queues.patience(SETTINGS)
 ARGS: Any = {"catchup": False, "default_args": {"retries": 1, "retry_delay": timedelta(seconds=5)}}
 STEP: Any = {"map_index_template": JOB, "priority_weight": 25, "weight_rule": "absolute"}  # the same for all its jobs
 NEXT = "{{ ti.xcom_pull(task_ids='plan', key='session') }}-{{ params.steps - 1 }}"
@@ -44,10 +45,10 @@ def steps() -> None:
 
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
-    stored: Any = task(trigger_rule="all_done", multiple_outputs=True)(nightly.ingest)(CONFIG)
+    stored: Any = task(trigger_rule="all_done", multiple_outputs=True, **PATIENCE)(nightly.ingest)(CONFIG)
     more = task.short_circuit(task_id="more")(backfill.unfinished)(planned["next"])
     late: Any = [stored["sessions"]]
-    task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"], late=late) >> [worked, more]
+    task(**PATIENCE)(nightly.detect)(CONFIG, planned["session"], planned["jobs"], late=late) >> [worked, more]
     more >> TriggerDagRunOperator(task_id="again", trigger_dag_id="backfill", conf=planned["next"], **AGAIN)
     for place in queues.places(SETTINGS):
         jobs = task(task_id="jobs", **QUIET)(queues.waiting)(planned["jobs"], place.queue, place.devices)

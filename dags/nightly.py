@@ -27,6 +27,7 @@ PARAMS = {
 JOB = "{{ task.op_kwargs['job']['suite'] }} {{ task.op_kwargs['job']['sha'][:9] }}"
 STEP: Any = {"map_index_template": JOB, "priority_weight": 50, "weight_rule": "absolute"}  # the same for all its jobs
 QUIET: Any = {"show_return_value_in_logs": False}  # jobs have tokens
+PATIENCE = queues.patience(SETTINGS)
 ARGS: Any = {"catchup": False, "default_args": {"retries": 1, "retry_delay": timedelta(seconds=5)}}
 
 
@@ -46,9 +47,9 @@ def steps() -> None:
 
     planned: Any = plan()
     worked = EmptyOperator(task_id="worked", trigger_rule="none_failed")
-    stored: Any = task(trigger_rule="all_done", multiple_outputs=True)(nightly.ingest)(CONFIG)
+    stored: Any = task(trigger_rule="all_done", multiple_outputs=True, **PATIENCE)(nightly.ingest)(CONFIG)
     late: Any = [planned["late"], stored["sessions"]]
-    detected = task()(nightly.detect)(CONFIG, planned["session"], planned["jobs"], late=late)
+    detected = task(**PATIENCE)(nightly.detect)(CONFIG, planned["session"], planned["jobs"], late=late)
     told = task(trigger_rule="all_done")(nightly.notify)(CONFIG, planned["session"], planned["problems"])
     stored >> detected >> [told, worked]
     for place in queues.places(SETTINGS):

@@ -15,6 +15,8 @@ from perfci.config import HardwareRule, Settings
 
 # The pool of this machine's device, for what has no queue.
 DEVICE = "device"
+# A team's database may be on another machine, and away for some minutes: tried again after 5, 10, 20 ... seconds.
+_PATIENT: Mapping[str, Any] = {"retries": 6, "retry_delay": timedelta(seconds=5), "retry_exponential_backoff": 2.0}
 # A node may be lost with its job. On one machine a second try finds what the first one found.
 _AGAIN: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=1)}
 
@@ -52,6 +54,11 @@ def places(settings: Settings) -> tuple[Place, ...]:
         (rule.queue, size) for rule in settings.hardware.values() if rule.queue for size in _sizes(settings, rule)
     }
     return (Place("", 1, executor), *(Place(queue, size, executor) for queue, size in sorted(queued)))
+
+
+def patience(settings: Settings) -> dict[str, Any]:
+    """Of the steps that store and judge. On one machine the database is a file, and is there or is not."""
+    return dict(_PATIENT) if settings.service.executor else {}
 
 
 def waiting(jobs: Iterable[dict[str, Any]], queue: str, devices: int) -> list[dict[str, Any]]:
