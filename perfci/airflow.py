@@ -147,6 +147,12 @@ class Airflow:
             if len(found) >= page["total_entries"] or not page["task_instances"]:
                 return tuple(found)
 
+    def fail_task(self, dag: str, run: str, task: TaskInstance) -> None:
+        """End a task for good; it is not tried again."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task.task}"
+        place = path if task.map_index < 0 else f"{path}/{task.map_index}"
+        self._call("PATCH", place, json={"new_state": "failed"})
+
     def result(self, dag: str, run: str, task: str) -> object:
         """What a task that is not mapped has returned; None when it has not."""
         path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value"

@@ -120,6 +120,7 @@ class Service:
     server: str = ""  # its URL as nodes reach it; empty: results are handed over in the state folder
     airflow_url: str = ""  # as nodes reach it; empty: bind and airflow_port
     airflow_database: str = ""  # SQLAlchemy URL; empty: SQLite; PERFCI_AIRFLOW_DATABASE_URL goes first
+    absent_minutes: float = 30.0  # what waits for a queue without a live node is given up after so long
     runner: str = ""  # on a node: Python of the environment that measures; empty: the one that runs perfci
     subject: str = ""  # on a node: user that a suite's commands run as; empty: the one that runs perfci
 
@@ -130,6 +131,8 @@ class Service:
             raise SettingsError(
                 f"service.bind = {self.bind!r} is no address", next_step='use one of this machine, e.g. "127.0.0.1"'
             ) from error
+        if not 0 < self.absent_minutes < math.inf:
+            raise SettingsError(f"service.absent_minutes = {self.absent_minutes}", next_step="use more than 0 minutes")
         for key in ("server", "airflow_url"):
             if url := getattr(self, key):
                 _check_url(f"service.{key}", url)

@@ -15,6 +15,7 @@ import httpx
 from perfci import share
 from perfci.config import Settings
 from perfci.embedded import instance, ports
+from perfci.embedded.absence import watched
 from perfci.embedded.environment import inherited
 from perfci.embedded.home import USER
 from perfci.embedded.lock import this_process
@@ -52,6 +53,8 @@ def up(settings: Settings, *, dashboard: bool, airflow: bool, echo: Callable[[st
             if not trees:
                 raise ServiceError("neither Airflow nor the dashboard is asked for", next_step="ask for one of them")
             echo("Ctrl-C stops everything")
+            if airflow:
+                stack.enter_context(watched(settings, echo=echo))
             revival = Revival(trees[0], echo, began=time.monotonic())
             while this.present and not terminal.gone:
                 revival.tend(at=time.monotonic())

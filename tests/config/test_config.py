@@ -63,6 +63,7 @@ def test_four_lines_are_enough(tmp_path: Path) -> None:
         ("[service]\nbind = 'localhost'", "service.bind = 'localhost'"),
         ("[service]\nserver = 'ftp://x'", "service.server = 'ftp://x'"),
         ("[service]\nserver = 'https://me:secret@x'", "service.server"),
+        ("[service]\nabsent_minutes = 0", "service.absent_minutes = 0"),
         ("[service]\nserver_port = 70000", "service.server_port = 70000"),
         ("[policy]\nraw_samples_days = 0", "policy.raw_samples_days = 0"),
         ("[policy]\naudit_nights = 0", "policy.audit_nights = 0"),
