@@ -272,6 +272,11 @@ class Settings:
     def suite(self, name: str) -> Suite:
         return _named("suite", name, self.suites)
 
+    def rule(self, hardware: str) -> HardwareRule | None:
+        """Of a class of device; of several of them together, `NAME-xN`, that of one. None where there is none."""
+        base, mark, count = hardware.rpartition("-x")
+        return self.hardware.get(hardware) or (self.hardware.get(base) if mark and count.isdigit() else None)
+
     def repository(self, suite: Suite) -> str:
         """A URL as it stands; a path made absolute against perfci.toml."""
         if "://" in suite.repo or (":" in suite.repo and not Path(suite.repo).exists()):

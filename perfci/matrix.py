@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from perfci.config import Settings, Suite
@@ -82,7 +82,7 @@ def matrix(
         if name not in {target.hardware for target in targets}:
             raise _unreachable(settings, name, targets)
     wanted = [target for target in targets if not hardware or target.hardware in hardware]
-    cells = [Cell(suite, target) for suite in chosen for target in wanted if _belongs(suite, target)]
+    cells = [Cell(suite, _together(target, suite)) for suite in chosen for target in wanted if _belongs(suite, target)]
     without = [suite for suite in chosen if not any(cell.suite is suite for cell in cells)]
     told = [_elsewhere(suite, wanted) for suite in without]
     # What was asked for by name must not be left out with a mere note.
@@ -153,6 +153,12 @@ def _targets(settings: Settings, here: Callable[[], str]) -> tuple[Target, ...]:
     name = here()
     rule = settings.hardware.get(name)
     return (Target(name, rule.queue if rule else "", executor),)
+
+
+def _together(target: Target, suite: Suite) -> Target:
+    """Several devices are a class of hardware of their own, by the name that a job's process gives them."""
+    suffix = f"-x{suite.devices}" if suite.devices > 1 else ""
+    return target if target.hardware.endswith(suffix) else replace(target, hardware=target.hardware + suffix)
 
 
 def _belongs(suite: Suite, target: Target) -> bool:

@@ -216,17 +216,13 @@ def _same_files(mirror: source.Mirror, suite: Suite, one: Commit, other: Commit)
 
 def _within_budget(night: _Night, wanted: Sequence[_Wanted]) -> tuple[list[_Wanted], list[Absence]]:
     """What fits into the device time that each hardware has a night, and what is cut."""
-    limits = {
-        name: rule.night_minutes * 60
-        for name, rule in night.settings.hardware.items()
-        if rule.night_minutes is not None
-    }
-    asked = {each.cell.target.hardware for each in wanted} & limits.keys()
     since = night.at - NIGHT
-    allowances = {
-        name: Allowance(limits[name], nights.spent(night.engine, name, since=since, but=night.session))
-        for name in asked
-    }
+    allowances: dict[str, Allowance] = {}
+    for name in {each.cell.target.hardware for each in wanted}:
+        rule = night.settings.rule(name)
+        if rule is not None and rule.night_minutes is not None:
+            spent = nights.spent(night.engine, name, since=since, but=night.session)
+            allowances[name] = Allowance(rule.night_minutes * 60, spent)
     if not allowances:
         return list(wanted), []
     found = budget.split([_claim(night, key, each) for key, each in enumerate(wanted)], allowances)

@@ -96,7 +96,7 @@ def _fetched(settings: Settings, job: Mapping[str, Any], echo: Echo) -> dict[str
 @contextmanager
 def _devices(settings: Settings, job: Mapping[str, Any], echo: Echo) -> Iterator[None]:
     """The job's devices; those behind a `launch` are another machine's, and its scheduler gives them."""
-    rule = settings.hardware.get(str(job.get("hardware", "")))
+    rule = settings.rule(str(job.get("hardware", "")))
     if rule is not None and rule.launch != "{cmd}":
         yield
         return

@@ -249,7 +249,7 @@ def _allowance(
     hardware = cell.target.hardware
     if minutes is not None:
         return Allowance(minutes * 60, nights.device_seconds(engine, session).get(hardware, 0.0), "for this backfill")
-    rule = settings.hardware.get(hardware)
+    rule = settings.rule(hardware)
     if rule is None or rule.night_minutes is None:
         return None
     return Allowance(rule.night_minutes * 60, nights.spent(engine, hardware, since=at - NIGHT))

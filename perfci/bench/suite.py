@@ -138,7 +138,10 @@ def _device(job: Job, settings: Settings) -> tuple[Hardware, str]:
     Behind a `launch` that starts commands elsewhere (srun), the node here need not have the device.
     """
     here = probe.hardware(settings.hardware)
-    rule = settings.hardware.get(job.hardware or here.name, HardwareRule(here.name))
+    wanted = job.hardware or here.name
+    rule = settings.rule(wanted) or HardwareRule(here.name)
+    if wanted == f"{here.name}-x{job.suite.devices}" and not probe.gpu_present():
+        here = replace(here, name=wanted)  # processors are one device, whatever a job claims
     if rule.launch != "{cmd}":
         program = shlex.split(rule.launch)[0]
         if "{cmd}" not in program and shutil.which(program) is None:
@@ -146,7 +149,8 @@ def _device(job: Job, settings: Settings) -> tuple[Hardware, str]:
                 f"hardware.{rule.name}.launch = {rule.launch!r}: there is no program {program!r} on this node",
                 next_step="install it or mend `launch`",
             )
-        return (here if here.name == rule.name else Hardware(rule.name, rule.match)), rule.launch
+        name = job.hardware or rule.name
+        return (here if here.name == name else Hardware(name, rule.match, job.suite.devices)), rule.launch
     if job.hardware and job.hardware != here.name:
         raise DeviceError(
             f"hardware {job.hardware!r} is asked for, and this node is {here.name} ({here.model})",
