@@ -101,9 +101,9 @@ def test_lines_of_libraries_and_tracebacks_are_objects_too(stream: io.StringIO) 
     try:
         raise ValueError("postgresql://perfci:s3cret@db/perfci")
     except ValueError:
-        logging.getLogger("uvicorn.error").exception("it\nbroke")
+        logging.getLogger("library.error").exception("it\nbroke")
     [line] = as_json(stream)
-    assert (line["logger"], line["message"], line["level"]) == ("uvicorn.error", "it\nbroke", "error")
+    assert (line["logger"], line["message"], line["level"]) == ("library.error", "it\nbroke", "error")
     assert "ValueError" in line["exception"]
     assert "s3cret" not in stream.getvalue()
 
