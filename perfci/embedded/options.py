@@ -77,6 +77,8 @@ def _sections(settings: Settings, home: Home, kept: Mapping[str, str], *, port: 
             "dags_folder": share.folder("dags"),
             "plugins_folder": home.plugins,
             "load_examples": False,
+            # Jobs of one queue a night; Airflow's own limit is 1,024, and a plan beyond it would fail as a whole.
+            "max_map_length": 10_000,
             "parallelism": _parallelism(settings),
             "dags_are_paused_at_creation": False,
             "fernet_key": kept["fernet_key"],
