@@ -47,6 +47,7 @@ def stored(control: Deployment) -> list[tuple[int, str]]:
     return indexes(control.runs())
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("control", [1.0], indirect=True)
 def test_a_node_killed_while_it_measures_is_replaced_by_another_and_nothing_counts_twice(
     control: Deployment, tmp_path: Path
