@@ -164,6 +164,7 @@ def test_raises(benchmark):
 
 
 def test_every_way_to_fail_has_its_status_and_reason(suite: Suite) -> None:
+    # The marks below are the measured suite's: what the plugin makes of them is what is tested.
     ran = suite(
         QUICK
         + """

@@ -32,6 +32,7 @@ def prepare(*given):
 costs = offline.costs(workloads.named("decode/llama-1b/b1-ctx512-bf16"), prepare, architecture=90)
 json.dump({name: cost.spilled_bytes for name, cost in costs.items()}, sys.stdout)
 """
+# A subject process: whatever its kernels raise is told to the test, which compares it.
 FAULTY = """
 import json, sys
 from types import SimpleNamespace
